@@ -127,6 +127,8 @@ setup_missing_optional() {
 	have qemu-system-x86_64 || ! setup_can_install qemu-system-x86 || echo qemu-system-x86
 	installed busybox-static || ! setup_can_install busybox-static || echo busybox-static
 	have xz || echo xz-utils
+	# The kernel module.
+	have pahole || ! setup_can_install pahole || echo pahole
 	# Debian's own eyes on the package.
 	have lintian || ! setup_can_install lintian || echo lintian
 	python3 -c 'import ensurepip' 2>/dev/null || echo python3-venv

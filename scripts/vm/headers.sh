@@ -6,14 +6,9 @@
 # Debian keeps images longer than headers, and builds a kernel with the compiler of its own release: the suffix
 # +deb12 says which. Headers bring programs that are linked for that release, so an older one cannot run them.
 
-# headers_newest SERIES: the newest kernel that has image and headers, and that this machine can build for. The series
-# `debug` is what debug-kernel.sh has built.
+# headers_newest SERIES: the newest kernel that has image and headers, and that this machine can build for.
 headers_newest() {
 	local host series=${1/./\\.} version
-	if [ "$1" = debug ]; then
-		readlink "$vm/linux-debug" || true
-		return
-	fi
 	[ "$1" != newest ] || series='[0-9]+\.[0-9]+'
 	host=$(sed -n 's/^VERSION_ID="\{0,1\}\([0-9]*\).*/\1/p' /etc/os-release)
 	apt-cache pkgnames linux-headers- | sed -nE "s/^linux-headers-($series\.[0-9.]+\+deb([0-9]+)[0-9.]*-amd64)\$/\2 \1/p" |
@@ -27,10 +22,6 @@ headers_newest() {
 # headers_of IMAGE: unpacks the headers of that kernel under target/vm, and says the folder to build in.
 headers_of() {
 	local version=${1#linux-image-} part root
-	if [ -d "$vm/$1/build" ]; then
-		echo "$vm/$1/build"
-		return
-	fi
 	root=$vm/headers-$version
 	if [ ! -e "$root/done" ]; then
 		say "unpacking the headers of $version"
@@ -51,15 +42,10 @@ headers_of() {
 	echo "$root/usr/src/linux-headers-$version"
 }
 
-# kmod_build IMAGE: the module, from what DKMS gets, in target/vm/kmod. A warning of W=1 is an error. Where `optional` is
-# said, headers that cannot be had are none.
+# kmod_build IMAGE: the module, from what DKMS gets, in target/vm/kmod. A warning of W=1 is an error.
 kmod_build() {
 	local headers
-	headers=$(headers_of "$1") || {
-		[ -n "${optional:-}" ] || exit 1
-		say "skipped: the headers of $1 cannot be downloaded"
-		return
-	}
+	headers=$(headers_of "$1") || exit 1
 	rm -rf "$vm/kmod"
 	make -s -C kmod dkms TO="$vm/kmod"
 	make -C "$vm/kmod" KDIR="$headers" >"$vm/kmod/said" 2>&1 || {

@@ -9,7 +9,7 @@
 # clients run in the guest; what these are told, they tell this machine at once.
 #
 #   ERB_CUTS=A,B     which cuts, in their order: alone, at-work, young, stopped, synced, resumed, all, kmod. For the last
-#                    one the module is built, so the kernel is the newest that has headers: see kmod-test.sh
+#                    one the module is built, so the kernel is the newest that has headers which this machine can use
 #   ERB_SECONDS=N    no cut is begun that would not end by then (400)
 #   ERB_SEED=N       of all that is random
 #   ERB_LYING=1      a disk that says it has flushed, and has not: passes if the test finds that out

@@ -38,7 +38,7 @@ Exit codes:
   29  boost, node, kv: a file of hosts, secrets or a token cannot be used: it is not there, is none, is
       an old copy, or others than its owner may read or write it
   30  journal check, show: a segment ends before its file does
-  31  lab vm: QEMU, or a kernel, cannot be had";
+  31  lab vm: QEMU, a kernel or its headers cannot be had";
 
 /// Something else failed.
 pub const FAILED: u8 = 1;

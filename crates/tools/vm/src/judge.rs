@@ -4,8 +4,9 @@
 //! The kernel's lines go to the same console as what programs print, so one may stand behind a piece of the other. They
 //! are known by the time in brackets. A program's word `BUG` is no complaint of the kernel.
 
-/// What of a kernel's line is a complaint.
-const COMPLAINTS: [&str; 25] = [
+/// What of a kernel's line is a complaint, at the beginning of a word. A failed allocation that a check asks for is told in other
+/// words, and none.
+const COMPLAINTS: [&str; 28] = [
     "WARNING:",
     "BUG:",
     "BUG ",
@@ -22,7 +23,10 @@ const COMPLAINTS: [&str; 25] = [
     "INFO: trying to register",
     "UBSAN:",
     "KFENCE:",
-    "kmemleak:",
+    "new suspected memory leaks",
+    "unreferenced object",
+    "ODEBUG:",
+    "turning off the locking correctness validator",
     "refcount_t:",
     "list_add corruption",
     "list_del corruption",
@@ -74,12 +78,18 @@ impl Verdict {
 #[must_use]
 pub fn judge(log: &str) -> Verdict {
     let kernel = log.lines().filter_map(of_kernel);
-    let complaint = |line: &&str| COMPLAINTS.iter().any(|words| line.contains(words));
+    let complaint = |line: &&str| COMPLAINTS.iter().any(|words| has(line, words));
     Verdict {
         failed: log.lines().rev().find_map(verdict),
         failures: owned(log.lines().filter(|line| line.starts_with(FAILED))),
         complaints: owned(kernel.filter(complaint)),
     }
+}
+
+/// `DEBUG` is no `BUG`.
+fn has(line: &str, words: &str) -> bool {
+    let mut all = line.match_indices(words);
+    all.any(|(at, _)| !line[..at].ends_with(char::is_alphanumeric))
 }
 
 fn owned<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<String> {
@@ -119,6 +129,8 @@ mod tests {
 
     const GOOD: &str = "\
 [    0.412345] kfence: initialized - using 2097152 bytes for 255 objects\n\
+[    0.512345] kmemleak: Kernel memory leak detector initialized (mem pool available: 14837)\n\
+[    0.612345] This is a DEBUG kernel: DEBUG is on\n\
 guest: Linux 6.12.118+deb13-amd64\n\
 --- load\n\
 loaded   erb_xdp 467000 instructions verified\n\
@@ -151,6 +163,15 @@ guest: 0 failed, 41 s\n\
             let verdict = judge(&format!("{line}\n{GOOD}"));
             assert!(!verdict.is_good(), "{line}");
             assert_eq!(verdict.complaints.len(), 1, "{verdict:?}");
+        }
+    }
+
+    #[test]
+    fn each_complaint_of_a_kernel_that_looks_for_mistakes_is_found() {
+        let complaints = include_str!("../recorded/complaints");
+        for line in complaints.lines().filter(|line| !line.starts_with('#')) {
+            let verdict = judge(&format!("[   12.345678] {line}\n{GOOD}"));
+            assert_eq!(verdict.complaints.len(), 1, "{line}");
         }
     }
 

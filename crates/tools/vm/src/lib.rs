@@ -302,6 +302,7 @@ impl Lab<'_> {
     /// Whether it passed.
     fn check(&mut self, check: Check, wanted: &Wanted) -> Result<bool> {
         match check.way() {
+            Way::Script(_) if self.args.build => Ok(true),
             Way::Script(script) => {
                 let status = checks::run_script(&check.name(), script, &wanted.to_string())?;
                 Ok(status.success())
