@@ -267,7 +267,7 @@ impl Given {
         let dir = fs::canonicalize(vm.join(DEBUG)).map_err(|_| Missing::Debug)?;
         Ok(Self {
             version: DEBUG.to_owned(),
-            headers: Some(Headers::Built(dir.join("build"))),
+            headers: Some(Headers::Here(dir.join("build"))),
             unpacked: unpack::found(&dir)?,
         })
     }
@@ -276,16 +276,22 @@ impl Given {
         self.version == DEBUG
     }
 
-    fn new(kernel: &Kernel, kernels: &Kernels, needed: Needed, unpacked: Unpacked) -> Self {
+    /// One of Debian's; downloads what is not there.
+    fn new(
+        vm: &Path,
+        kernel: &Kernel,
+        (lists, kernels): (&Lists, &Kernels),
+        needed: Needed,
+    ) -> Result<Self> {
         let headers = match needed {
             Needed::Image => None,
-            Needed::Headers => Headers::of(kernel, kernels),
+            Needed::Headers => Some(Headers::of(vm, kernel, kernels, lists)?),
         };
-        Self {
+        Ok(Self {
             version: kernel.version.to_string(),
             headers,
-            unpacked,
-        }
+            unpacked: unpack::kernel(vm, kernels, kernel, lists)?,
+        })
     }
 }
 
@@ -335,10 +341,9 @@ impl Lab<'_> {
                     "vm: {gone} is not on Debian's servers (any more): {version} takes its place"
                 );
             }
-            match unpack::kernel(&self.dir, &kernels, &taken.kernel, &lists) {
-                Ok(unpacked) => {
+            match Given::new(&self.dir, &taken.kernel, (&lists, &kernels), needed) {
+                Ok(given) => {
                     remember(&self.dir, wanted, &taken.kernel, &kernels)?;
-                    let given = Given::new(&taken.kernel, &kernels, needed, unpacked);
                     self.source = Some((lists, kernels));
                     return Ok(given);
                 }

@@ -17,7 +17,7 @@ use erb_lab::apt::output;
 
 use crate::checks::{self, Case};
 use crate::fault::Missing;
-use crate::kernels::{Kernel, Kernels, Package};
+use crate::kernels::{Kernel, Kernels};
 use crate::lists::{Deb, Lists};
 
 /// Debian's releases of which kernels are tried, with their suites.
@@ -63,39 +63,54 @@ const BAD_WORDS: [&str; 2] = ["warning", "Skipping BTF"];
 const INSIDE: &str = "mount -t proc proc \"$1/proc\"; mount --rbind /dev \"$1/dev\"; mount --bind \"$2\" \"$1/mnt\"; \
                       exec chroot \"$1\" /usr/bin/env -i PATH=/usr/sbin:/usr/bin LC_ALL=C make -C /mnt KDIR=\"$3\"";
 
-/// Headers of a kernel.
-#[derive(Clone, Debug)]
+/// Headers of a kernel that are there, and so what builds with them.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Headers {
-    /// The folder in which it was built.
-    Built(PathBuf),
-    /// Packages.
-    Packed {
-        /// The one that needs the others.
-        name: String,
-        /// Debian's release that built it, if its name says so.
-        release: Option<u32>,
-        /// The others, itself first.
-        parts: Vec<Package>,
+    /// A folder to build in, with this machine's compiler.
+    Here(PathBuf),
+    /// A folder to build in, as it is named in a root that has the compiler.
+    Inside {
+        /// The root.
+        root: PathBuf,
+        /// The folder.
+        folder: PathBuf,
     },
 }
 
 impl Headers {
-    /// Those of a kernel of Debian, if there are any.
-    #[must_use]
-    pub fn of(kernel: &Kernel, kernels: &Kernels) -> Option<Self> {
-        let name = kernel.headers.clone()?;
-        Some(Self::Packed {
-            release: kernel.version.release(),
-            parts: kernels.parts(&name).into_iter().cloned().collect(),
-            name,
+    /// Those of a kernel of Debian; downloads what is not there.
+    ///
+    /// # Errors
+    /// [`Missing`] if they cannot be had; if they cannot be unpacked.
+    pub fn of(vm: &Path, kernel: &Kernel, kernels: &Kernels, lists: &Lists) -> Result<Self> {
+        let version = &kernel.version;
+        let name = kernel.headers.as_ref();
+        let name = name.with_context(|| format!("{version} has no headers"))?;
+        let release = version.release().with_context(|| {
+            format!("the name of {version} does not say which release of Debian built it")
+        })?;
+        if this_release() == Some(release) {
+            return Ok(Self::Here(unpacked(vm, name, kernels, lists)?));
+        }
+        Ok(Self::Inside {
+            root: rooted(vm, release, name)?,
+            folder: Path::new("/usr/src").join(name),
         })
+    }
+
+    /// What builds these sources.
+    fn make(&self, sources: &Path) -> Result<Command> {
+        match self {
+            Self::Here(folder) => own(sources, folder),
+            Self::Inside { root, folder } => Ok(inside(root, sources, folder)),
+        }
     }
 }
 
 /// Builds the module for the guest's kernel, as `kmod/erb_io.ko` in its folder.
 ///
 /// # Errors
-/// If there are no sources or headers, or what builds it cannot be had; if it does not build, or the build warns.
+/// If there are no sources or headers; if it does not build, or the build warns.
 pub fn module(case: &Case<'_>) -> Result<()> {
     let version = &case.kernel.version;
     let root = checks::sources(case.check, "kmod/Makefile")?;
@@ -104,30 +119,14 @@ pub fn module(case: &Case<'_>) -> Result<()> {
     copy.arg("-s").arg("-C").arg(root.join("kmod")).arg("dkms");
     output(copy.arg(format!("TO={}", to.display())))?;
     let headers = case.kernel.headers.as_ref();
-    let mut make = match headers.context("the kernel has no headers")? {
-        Headers::Built(folder) => own(&to, folder)?,
-        Headers::Packed {
-            name,
-            release,
-            parts,
-        } => {
-            let release = release.with_context(|| {
-                format!("the name of {version} does not say which release of Debian built it")
-            })?;
-            let _lock = crate::lock(case.vm)?;
-            if this_release() == Some(release) {
-                own(&to, &unpacked(case.vm, name, parts)?)?
-            } else {
-                inside(&rooted(case.vm, release, name)?, &to, name)
-            }
-        }
-    };
+    let mut make = headers.context("the kernel has no headers")?.make(&to)?;
     let said = case.dir.join("built");
-    make.stdin(Stdio::null());
-    let done = make.output().context("cannot start the module's build")?;
-    let mut text = String::from_utf8_lossy(&done.stdout).into_owned();
-    text += &String::from_utf8_lossy(&done.stderr);
-    fs::write(&said, &text).with_context(|| format!("cannot write {}", said.display()))?;
+    let done = make.stdin(Stdio::null()).output();
+    let done = done.context("cannot start the module's build")?;
+    let text = [done.stdout, done.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    fs::write(&said, text.as_bytes())
+        .with_context(|| format!("cannot write {}", said.display()))?;
     if !done.status.success() {
         bail!("the module does not build for {version}:\n{text}");
     }
@@ -173,7 +172,7 @@ fn own(sources: &Path, headers: &Path) -> Result<Command> {
 }
 
 /// Headers for this machine's compiler: the folder to build in.
-fn unpacked(vm: &Path, name: &str, parts: &[Package]) -> Result<PathBuf> {
+fn unpacked(vm: &Path, name: &str, kernels: &Kernels, lists: &Lists) -> Result<PathBuf> {
     let dir = vm.join(name.replacen("linux-headers", "headers", 1));
     let folder = dir.join("usr/src").join(name);
     if dir.join("done").exists() {
@@ -183,10 +182,10 @@ fn unpacked(vm: &Path, name: &str, parts: &[Package]) -> Result<PathBuf> {
     if dir.exists() {
         fs::remove_dir_all(&dir)?;
     }
-    let lists = Lists::open(&vm.join("apt"))?;
-    for part in parts {
-        let gone = |error| Missing::Headers(name.to_owned(), format!("{error:#}"));
-        lists.unpack(part, &dir).map_err(gone)?;
+    for part in kernels.parts(name) {
+        lists
+            .unpack(part, &dir)
+            .map_err(|error| gone(name, &error))?;
     }
     // They name each other by where they would be installed.
     let file = folder.join("Makefile");
@@ -198,6 +197,10 @@ fn unpacked(vm: &Path, name: &str, parts: &[Package]) -> Result<PathBuf> {
     Ok(folder)
 }
 
+fn gone(headers: &str, error: &anyhow::Error) -> Missing {
+    Missing::Headers(headers.to_owned(), format!("{error:#}"))
+}
+
 /// A root of that release that has these headers, and what builds with them.
 fn rooted(vm: &Path, release: u32, headers: &str) -> Result<PathBuf> {
     let dir = vm.join(format!("toolchain-{release}"));
@@ -207,22 +210,33 @@ fn rooted(vm: &Path, release: u32, headers: &str) -> Result<PathBuf> {
     if fs::read_to_string(&done).is_ok_and(|with| with == tools) {
         return Ok(root);
     }
-    let gone = |error| Missing::Headers(headers.to_owned(), format!("{error:#}"));
-    let (_, suites) = RELEASES
-        .iter()
-        .find(|(number, _)| *number == release)
-        .with_context(|| format!("the suites of Debian {release} are not known"))?;
+    let known = RELEASES.iter().find(|(number, _)| *number == release);
+    let (_, suites) =
+        known.with_context(|| format!("the suites of Debian {release} are not known"))?;
     let lists = Lists::of(&dir.join("apt"), suites)?;
     lists.refresh()?;
-    let wanted = TOOLS.iter().copied().chain([headers]);
-    let all = match lists.with_dependencies(wanted.clone()) {
-        Ok(all) => all,
-        // The lists may be older than what the servers have.
-        Err(_) => {
-            lists.ask()?;
-            lists.with_dependencies(wanted).map_err(gone)?
+    merged(&root)?;
+    // The lists may be older than what the servers have.
+    let filled = fill(&dir, &root, headers, &lists).or_else(|_| {
+        lists.ask()?;
+        fill(&dir, &root, headers, &lists)
+    });
+    filled.map_err(|error| gone(headers, &error))?;
+    for (link, to) in LINKS {
+        if root.join(link).symlink_metadata().is_err() {
+            symlink(to, root.join(link))?;
         }
-    };
+    }
+    for folder in ["dev", "mnt", "proc", "tmp"] {
+        fs::create_dir_all(root.join(folder))?;
+    }
+    fs::write(&done, tools)?;
+    Ok(root)
+}
+
+/// Unpacks what is not in the root yet.
+fn fill(dir: &Path, root: &Path, headers: &str, lists: &Lists) -> Result<()> {
+    let all = lists.with_dependencies(TOOLS.iter().copied().chain([headers]))?;
     let had = fs::read_to_string(dir.join("had")).unwrap_or_default();
     let mut had: BTreeSet<String> = had.lines().map(str::to_owned).collect();
     let is_missing = |deb: &&Deb| {
@@ -235,23 +249,12 @@ fn rooted(vm: &Path, release: u32, headers: &str) -> Result<PathBuf> {
         missing.len(),
         missing.iter().map(|deb| deb.bytes).sum::<u64>() >> 20
     );
-    merged(&root)?;
-    let files = lists.download(&missing, &dir.join("debs")).map_err(gone)?;
-    files.iter().try_for_each(|file| extract(file, &root))?;
+    let files = lists.download(&missing, &dir.join("debs"))?;
+    files.iter().try_for_each(|file| extract(file, root))?;
     fs::remove_dir_all(dir.join("debs"))?;
-    for (link, to) in LINKS {
-        if root.join(link).symlink_metadata().is_err() {
-            symlink(to, root.join(link))?;
-        }
-    }
-    for folder in ["dev", "mnt", "proc", "tmp"] {
-        fs::create_dir_all(root.join(folder))?;
-    }
     had.extend(missing.iter().map(|deb| deb.name_and_version()));
     let had: Vec<String> = had.into_iter().collect();
-    fs::write(dir.join("had"), had.join("\n"))?;
-    fs::write(&done, tools)?;
-    Ok(root)
+    fs::write(dir.join("had"), had.join("\n")).context("cannot write what was unpacked")
 }
 
 fn merged(root: &Path) -> Result<()> {
@@ -289,11 +292,10 @@ fn extract(file: &Path, root: &Path) -> Result<()> {
 }
 
 /// The compiler of a root, and the headers in it. The mounts go with the command; objtool reads `/proc`.
-fn inside(root: &Path, sources: &Path, headers: &str) -> Command {
+fn inside(root: &Path, sources: &Path, headers: &Path) -> Command {
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-euc", INSIDE, "inside"]);
-    command.arg(root).arg(sources);
-    command.arg(format!("/usr/src/{headers}"));
+    command.arg(root).arg(sources).arg(headers);
     command
 }
 
