@@ -208,22 +208,24 @@ killed() {
 	boost kmod && end_writing && answered_since 1 && all_logged
 }
 
+# At once, so that it is the module's write that fails: the daemon looks each second, and answers no more where there is little room.
 fill_disk() {
-	dd if=/dev/zero of=$disk/ballast bs=64k 2>/dev/null
+	fallocate -l $(($(stat -f -c '%a * %S' $disk))) $disk/ballast 2>/dev/null
+	dd if=/dev/zero of=$disk/ballast-rest bs=1k 2>/dev/null
 	within 60 is_shut
 }
 
 # The disk is full while a client writes; what was answered goes first to the next file.
 full() {
 	begin_writing full-1 && fill_disk && end_writing && write full-2 || return
-	rm $disk/ballast
+	rm $disk/ballast*
 	within 60 is_open && absorbs full-3 && number writes journal failures
 }
 
 # The same, and then the daemon becomes the sink: it writes what the module could not, and the module may go.
 left() {
 	begin_writing left && fill_disk && end_writing && begin daemon --take-over && holds || return
-	rm $disk/ballast
+	rm $disk/ballast*
 	within 60 is_open && within 30 rmmod erb_io && grep 'still had [0-9]* SETs of this boost' /run/erb/*/log &&
 		all_logged && insmod "$work/kmod/erb_io.ko" && boost kmod --take-over
 }
