@@ -25,6 +25,7 @@ pub mod unpack;
 pub mod version;
 pub mod wire;
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -48,12 +49,12 @@ use crate::wire::Wire;
 
 /// Kernels that are tried if none is named.
 const USUAL: [Wanted; 2] = [Wanted::Series((6, 12)), Wanted::Newest];
-/// What an emulated machine needs of this one: a program or file, and its package.
-const NEEDED: [(&str, &str); 4] = [
-    (machine::PATH, "qemu-system-x86"),
+/// What unpacking kernels needs of this machine: a program or file, and its package.
+const NEEDED: [(&str, &str); 2] = [("/sbin/depmod", "kmod"), ("/usr/bin/xz", "xz-utils")];
+/// What an emulated machine needs beside.
+const STARTED: [(&str, &str); 2] = [
+    ("/usr/bin/qemu-system-x86_64", "qemu-system-x86"),
     (initrd::BUSYBOX, "busybox-static"),
-    ("/sbin/depmod", "kmod"),
-    ("/usr/bin/xz", "xz-utils"),
 ];
 /// How many times slower a kernel is that looks for mistakes, and how many times the memory it needs.
 const DEBUG_SLOW: u32 = 5;
@@ -71,7 +72,8 @@ const TRIES: u32 = 4;
 /// guest sees this machine's files read-only.
 #[derive(Args, Debug)]
 pub struct VmArgs {
-    /// Kernels (a series like 6.12: its newest; newest: of all; a version; debug: what scripts/vm/debug-kernel.sh built) and checks; by default 6.12, newest, and load, paths.
+    /// Kernels (a series like 6.12: its newest; newest: of all; a version; debug: what scripts/vm/debug-kernel.sh has built)
+    /// and checks; by default 6.12, newest, and load, paths.
     #[arg(value_name = "KERNEL|CHECK", value_parser = word)]
     words: Vec<Word>,
     /// Show the kernels that can be had: image, headers or not, suite.
@@ -194,18 +196,17 @@ fn needed(args: &VmArgs) -> Result<()> {
         Way::Guest(guest) => Some(guest.packages),
         Way::Script(_) => None,
     });
-    let all = NEEDED.iter().chain(of_checks.flatten());
+    let of_guests = STARTED.iter().chain(of_checks.flatten());
+    let all = NEEDED.iter().chain(of_guests.filter(|_| !args.build));
     let missing = all.filter(|(path, _)| match *path {
-        // Nothing is started.
-        machine::PATH | initrd::BUSYBOX if args.build => false,
         initrd::BUSYBOX => !initrd::is_alone(path),
         path => !Path::new(path).exists(),
     });
-    let mut missing: Vec<&str> = missing.map(|(_, package)| *package).collect();
-    missing.dedup();
+    let missing: BTreeSet<&str> = missing.map(|(_, package)| *package).collect();
     if missing.is_empty() {
         return Ok(());
     }
+    let missing: Vec<&str> = missing.into_iter().collect();
     Err(Missing::Packages(missing.join(" ")).into())
 }
 
@@ -468,6 +469,7 @@ mod tests {
         assert_eq!(word("load"), Ok(Word::Check(Check::Load)));
         assert_eq!(word("6.12"), Ok(Word::Kernel(Wanted::Series((6, 12)))));
         assert_eq!(word("newest"), Ok(Word::Kernel(Wanted::Newest)));
+        assert_eq!(word("debug"), Ok(Word::Kernel(Wanted::Debug)));
         let error = word("lode").unwrap_err();
         assert!(error.contains("lode") && error.contains("paths"), "{error}");
     }

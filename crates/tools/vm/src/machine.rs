@@ -25,8 +25,6 @@ use crate::checks::Megabytes;
 use crate::unpack::Unpacked;
 use crate::wire::Wire;
 
-/// Where Debian has the program.
-pub const PATH: &str = "/usr/bin/qemu-system-x86_64";
 /// The program.
 pub const QEMU: &str = "qemu-system-x86_64";
 /// Where KVM is.
