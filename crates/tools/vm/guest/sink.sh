@@ -81,19 +81,25 @@ place() {
 		mkdir $links $journal
 }
 
-# A second name of each segment, as soon as it has one.
+# A second name of each segment, as soon as it has one: what a dead sink has left may be drained already, and goes with the daemon's
+# next look.
 link_all() {
-	local segment name at
-	while sleep 0.1; do
-		for segment in "$journal"/*.erbj; do
-			name=${segment##*/} at=$links
+	python3 -c 'import os, sys, time
+journal, links = sys.argv[1:]
+while True:
+	time.sleep(0.005)
+	for name in os.listdir(journal):
+		at, segment = links, os.path.join(journal, name)
+		try:
 			# A daemon that finds an empty folder gives numbers once more.
-			while [ -e "$at/$name" ] && ! [ "$at/$name" -ef "$segment" ]; do
-				at=$at+
-			done
-			[ -e "$segment" ] && mkdir -p "$at" && [ ! -e "$at/$name" ] && ln "$segment" "$at/" 2>/dev/null
-		done
-	done
+			while name.endswith(".erbj") and not os.path.samefile(segment, os.path.join(at, name)):
+				at += "+"
+				os.makedirs(at, exist_ok=True)
+		except FileNotFoundError:
+			try:
+				os.link(segment, os.path.join(at, name))
+			except FileNotFoundError:
+				pass' $journal $links
 }
 
 redis() {
