@@ -56,7 +56,7 @@ debug_config() {
 	[ ${#missing[@]} -eq 0 ] || die "the kernel cannot have it so: ${missing[*]}"
 }
 
-# debug_build SOURCE FOLDER: the folder is then what vm_kernel makes of a package; headers are those of the build.
+# debug_build SOURCE FOLDER: the folder is then what erb lab vm makes of a package; headers are those of the build.
 debug_build() {
 	local release
 	mkdir -p "$2/build"

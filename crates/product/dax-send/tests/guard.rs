@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The guard: what a killed sender leaves behind, over `lo` and with files in memory. That no foreign byte leaves
-//! is shown on persistent memory (scripts/vm/dax-test.sh); here, that the guard holds, aborts and lets go.
+//! is shown on persistent memory (`erb lab vm dax`); here, that the guard holds, aborts and lets go.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};

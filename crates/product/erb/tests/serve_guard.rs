@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `erb serve` and its guard, as processes. What the guard is for is shown on persistent memory
-//! (scripts/vm/dax-test.sh); here, that it holds what clients are sent and outlives the server that is killed.
+//! (`erb lab vm dax`); here, that it holds what clients are sent and outlives the server that is killed.
 
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};

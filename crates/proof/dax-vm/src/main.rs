@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What dax-send promises, checked on persistent memory, in a machine that scripts/vm/dax-test.sh emulates.
+//! What dax-send promises, checked on persistent memory, in a machine that `erb lab vm dax` emulates.
 //!
 //! - `pattern`: what files hold; `peer`: who receives, outside of the guest; `world`: ways to it, and its silence.
 //! - `raw`: sends by hand; `free`: blocks freed and used again.

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A guest whose power is cut: its process, and the time until somebody in it answers.
+//! A guest whose power is cut: the time until somebody in it answers, and the time that cuts may take.
 
 use std::net::TcpListener;
-use std::path::PathBuf;
-use std::process::{Child, Command};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use anyhow::{Result, ensure};
+use erb_vm::boots::Booted;
+use erb_vm::device::Device;
 
 /// A port that nobody has at this moment.
 pub(crate) fn free_port() -> Result<u16> {
@@ -17,41 +15,25 @@ pub(crate) fn free_port() -> Result<u16> {
     Ok(listener.local_addr()?.port())
 }
 
-/// It ends with this.
-pub(crate) struct Guest {
-    process: Child,
-    pid_file: PathBuf,
-}
-
-impl Guest {
-    /// `command` is told the file for QEMU's process id, too.
-    pub(crate) fn start(command: &mut Command, pid_file: PathBuf) -> Result<Self> {
-        let _ = std::fs::remove_file(&pid_file);
-        let process = command.spawn().context("the guest does not start")?;
-        Ok(Self { process, pid_file })
-    }
-
-    /// As a power supply ends it.
-    pub(crate) fn end(&self) -> Result<()> {
-        let pid = std::fs::read_to_string(&self.pid_file)?;
-        kill(Pid::from_raw(pid.trim().parse()?), Signal::SIGKILL)?;
-        Ok(())
-    }
-}
-
-impl Drop for Guest {
-    fn drop(&mut self) {
-        // It may have ended. What has booted it ends with it.
-        let _ = self.end();
-        let _ = self.process.wait();
+/// A card by which this machine's ports lead to the guest's.
+pub(crate) fn card(ports: Vec<(u16, u16)>) -> Device {
+    Device::Card {
+        model: "virtio-net-pci",
+        network: "10.0.2.0/24",
+        ports,
     }
 }
 
 /// Returns when somebody in the guest answers, which takes `most` at the most.
-pub(crate) fn until_up<T>(most: Duration, tells: impl Fn() -> Result<T>) -> Result<()> {
+pub(crate) fn until_up<T>(
+    guest: &Booted,
+    most: Duration,
+    tells: impl Fn() -> Result<T>,
+) -> Result<()> {
     let begun = Instant::now();
     // QEMU takes connections before anybody in the guest does, and then ends them.
     while let Err(error) = tells() {
+        guest.runs()?;
         ensure!(
             begun.elapsed() < most,
             "the guest does not come up: {error:#}"
@@ -59,4 +41,39 @@ pub(crate) fn until_up<T>(most: Duration, tells: impl Fn() -> Result<T>) -> Resu
         thread::sleep(Duration::from_millis(500));
     }
     Ok(())
+}
+
+/// No cut is begun that would not end in time, if it takes as long as the longest so far.
+pub(crate) struct Time {
+    begun: Instant,
+    most: Duration,
+    longest: Duration,
+    of_cut: Instant,
+}
+
+impl Time {
+    pub(crate) fn begin(most: Duration) -> Self {
+        Self {
+            begun: Instant::now(),
+            most,
+            longest: Duration::ZERO,
+            of_cut: Instant::now(),
+        }
+    }
+
+    /// Whether there is time for one more, which begins now.
+    pub(crate) fn is_left(&mut self) -> bool {
+        self.of_cut = Instant::now();
+        self.begun.elapsed() + self.longest <= self.most
+    }
+
+    /// It is made, and looked at.
+    pub(crate) fn made(&mut self) {
+        self.longest = self.longest.max(self.of_cut.elapsed());
+    }
+
+    /// Since the begin.
+    pub(crate) fn seconds(&self) -> u64 {
+        self.begun.elapsed().as_secs()
+    }
 }

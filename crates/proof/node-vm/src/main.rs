@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The storage node in a machine that is emulated, and what its power takes of SETs that ERB has answered in Redis's place.
 //!
-//! - `linux`, `initiator`: what Linux's own initiator does with it, beside the node's own client
-//!   (scripts/vm/node-test.sh).
-//! - `drive`, `power`, `book`, `inside`: cuts of power, with a drive that loses its cache (scripts/vm/power-test.sh).
-//! - `writes`, `writes_load`, `writes_judge`, `writes_inside`: the same under a boosted Redis and its journal (scripts/vm/writes-test.sh).
+//! - `linux`, `initiator`: what Linux's own initiator does with it, beside the node's own client (`erb lab vm node`).
+//! - `drive`, `power`, `book`, `inside`: cuts of power, with a drive that loses its cache (`erb lab vm power`).
+//! - `writes`, `writes_load`, `writes_judge`, `writes_inside`: the same under a boosted Redis and its journal (`erb lab vm writes`).
+//! - `guest`: a guest that is told things over its network.
 
 mod book;
 mod drive;

@@ -13,8 +13,6 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
-use std::path::PathBuf;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,42 +20,48 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow, bail, ensure};
 use clap::Args;
 use erb_kv::{Client, Url};
+use erb_vm::boots::{Boot, Booted, Boots, Place as Guests};
+use erb_vm::device::{Bus, Device};
 
 use crate::book::{Book, WRITERS};
 use crate::drive::Drive;
-use crate::guest::{Guest, free_port, until_up};
+use crate::guest::{Time, card, free_port, until_up};
+use crate::inside::{CARRIED, COMMANDS};
 
 /// A guest is up within this time, or something is wrong.
 const BOOT: Duration = Duration::from_secs(240);
 const ANSWER: Duration = Duration::from_secs(120);
+/// Ends a guest whose power is not cut.
+const GUEST: Duration = Duration::from_secs(1_800);
 /// Under load for so long, at most.
 const LOAD_MS: u64 = 2500;
 const READERS: usize = 2;
+/// Where the drive is served that has flushes.
+const FLUSH: &str = "flush";
+/// And the one that has FUA too.
+const FUA: &str = "fua";
 const MIB: usize = 1 << 20;
 
 /// Arguments.
 #[derive(Debug, Args)]
 pub struct Power {
-    /// Boots a guest. Arguments: --boot, the kernel, host ports of the node and of commands, sockets of the drive that
-    /// has flushes and of the one that has FUA too, a file for QEMU's process id.
-    boot: PathBuf,
-    /// Where sockets are made.
-    folder: PathBuf,
+    #[command(flatten)]
+    guests: Guests,
     /// Cuts of the machine.
     #[arg(long, default_value_t = 6)]
     boots: u64,
     /// Cuts of the drive alone for each of them.
     #[arg(long, default_value_t = 4)]
-    cuts: u64,
+    drive_cuts: u64,
+    /// No cut of the machine is begun that would not end by then, if it takes as long as the longest so far.
+    #[arg(long, default_value_t = 3_600)]
+    seconds: u64,
     /// Of all that is random.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Drives say that they have flushed, and have not: the test has to find that out.
     #[arg(long)]
     lying: bool,
-    /// Debian's package of the kernel.
-    #[arg(long)]
-    kernel: String,
 }
 
 /// A place for a store, with all that is known of it.
@@ -71,7 +75,7 @@ struct Place {
 
 /// A guest. It ends with this.
 struct Machine {
-    guest: Guest,
+    guest: Booted,
     ports: [u16; 2],
 }
 
@@ -85,6 +89,7 @@ enum When {
 
 struct Test {
     args: Power,
+    boots: Boots,
     places: [Place; 2],
     random: fastrand::Rng,
     said: Said,
@@ -99,18 +104,19 @@ struct Said {
 }
 
 impl Machine {
-    fn boot(args: &Power) -> Result<Self> {
+    fn boot(boots: &Boots) -> Result<Self> {
         let ports = [free_port()?, free_port()?];
-        let mut command = Command::new(&args.boot);
-        command.arg("--boot").arg(&args.kernel);
-        command.args(ports.map(|port| port.to_string()));
-        command.args(["flush", "fua", "pid"].map(|name| args.folder.join(name)));
-        let pid_file = args.folder.join("pid");
-        let machine = Self {
-            guest: Guest::start(&mut command, pid_file)?,
-            ports,
-        };
-        until_up(BOOT, || machine.tell("run /bin/true"))?;
+        let served = |socket, bus| Device::Served { socket, bus };
+        let guest = boots.boot(Boot {
+            devices: vec![
+                card(vec![(ports[0], CARRIED), (ports[1], COMMANDS)]),
+                served(FLUSH, Bus::Virtio),
+                served(FUA, Bus::Scsi),
+            ],
+            limit: GUEST,
+        });
+        let machine = Self { guest, ports };
+        until_up(&machine.guest, BOOT, || machine.tell("run /bin/true"))?;
         Ok(machine)
     }
 
@@ -134,25 +140,26 @@ impl Test {
     fn new(args: Power) -> Result<Self> {
         let drive = |name: &str, bytes, seed| -> Result<Drive> {
             let drive = Drive::new(bytes, seed);
-            drive.serve(&args.folder.join(name))?;
+            drive.serve(&args.guests.dir.join(name))?;
             Ok(drive)
         };
         let places = [
             Place {
                 path: "/dev/vda",
-                drive: drive("flush", 256 * MIB, args.seed)?,
+                drive: drive(FLUSH, 256 * MIB, args.seed)?,
                 book: Book::default(),
                 is_file: false,
             },
             Place {
                 path: "/run/file/store",
-                drive: drive("fua", 320 * MIB, args.seed + 1)?,
+                drive: drive(FUA, 320 * MIB, args.seed + 1)?,
                 book: Book::default(),
                 is_file: true,
             },
         ];
         Ok(Self {
             random: fastrand::Rng::with_seed(args.seed),
+            boots: Boots::new(args.guests.clone())?,
             places,
             args,
             said: Said::default(),
@@ -160,7 +167,7 @@ impl Test {
     }
 
     fn format(&self) -> Result<()> {
-        let machine = Machine::boot(&self.args)?;
+        let machine = Machine::boot(&self.boots)?;
         machine.tell("format /dev/vda")?;
         machine.tell("run mkfs.ext4 -q -F /dev/sda")?;
         machine.tell("run mount -t ext4 /dev/sda /run/file")?;
@@ -177,33 +184,44 @@ impl Test {
                 place.drive.lie();
             }
         }
+        let mut time = Time::begin(Duration::from_secs(self.args.seconds));
         for boot in 0..self.args.boots {
+            if !time.is_left() {
+                println!("time is over: {boot} of {} cuts were made", self.args.boots);
+                break;
+            }
             let place = &self.places[(boot % 2) as usize];
-            let machine = Machine::boot(&self.args)?;
+            let machine = Machine::boot(&self.boots)?;
             if place.is_file {
                 machine.tell("run mount -t ext4 /dev/sda /run/file")?;
             }
-            let cuts = if place.is_file { 0 } else { self.args.cuts };
+            let cuts = if place.is_file {
+                0
+            } else {
+                self.args.drive_cuts
+            };
             for _ in 0..cuts {
                 round(place, &machine, &mut self.random, &mut self.said, false)?;
                 place.drive.power_on();
                 self.said.drive_cuts += 1;
             }
             round(place, &machine, &mut self.random, &mut self.said, true)?;
-            drop(machine);
+            machine.guest.end()?;
             for place in &self.places {
                 place.drive.cut();
                 place.drive.power_on();
             }
             self.said.machine_cuts += 1;
-            println!("{:?}; {}", self.said, self.counted());
+            time.made();
+            let seconds = time.seconds();
+            println!("{seconds} s: {:?}; {}", self.said, self.counted());
         }
         self.last_look()
     }
 
     /// Both stores, once more.
     fn last_look(&self) -> Result<()> {
-        let machine = Machine::boot(&self.args)?;
+        let machine = Machine::boot(&self.boots)?;
         machine.tell("run mount -t ext4 /dev/sda /run/file")?;
         for place in &self.places {
             machine.tell(&format!("start {}", place.path))?;
@@ -247,7 +265,8 @@ fn round(
     let when = all[random.usize(..all.len())];
     let kill = || {
         if ends_machine {
-            return machine.guest.end();
+            machine.guest.cut();
+            return Ok(());
         }
         place.drive.cut();
         machine.tell("kill")
@@ -307,7 +326,7 @@ pub fn run(args: Power) -> Result<()> {
     let ended = test.run();
     println!("{:?}; {}", test.said, test.counted());
     match (ended, lying) {
-        (ended, false) => ended,
+        (ended, false) => ended.and_then(|()| test.boots.are_quiet()),
         (Ok(()), true) => bail!("the drives lied, and nothing was lost: the test shows nothing"),
         (Err(error), true) => {
             println!("as it has to be with drives that lie: {error:#}");

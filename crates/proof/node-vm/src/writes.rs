@@ -11,26 +11,31 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::PathBuf;
-use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
+use erb_vm::boots::{Boot, Booted, Boots, Place};
+use erb_vm::device::{Bus, Device};
 use serde_json::Value;
 
 use crate::drive::Drive;
-use crate::guest::{Guest, free_port, until_up};
+use crate::guest::{Time, card, free_port, until_up};
+use crate::writes_inside::COMMANDS;
 use crate::writes_judge::{Book, Left, When, applied, judge, keys_of, records_of};
 use crate::writes_load::Told;
 
 const BOOT: Duration = Duration::from_secs(600);
 const ANSWER: Duration = Duration::from_secs(400);
+/// Ends a guest whose power is not cut.
+const GUEST: Duration = Duration::from_secs(900);
 /// ERB gets to where it is waited for.
 const STATUS: Duration = Duration::from_secs(200);
 const MIB: usize = 1 << 20;
+/// Where the drive is served.
+const DISK: &str = "disk";
 /// Longer than Redis takes to sync its log.
 const QUIET: Duration = Duration::from_secs(6);
 /// Redis stands still for longer than what may be lost.
@@ -41,11 +46,8 @@ const CALLS_MIN: usize = 200;
 /// Arguments.
 #[derive(Debug, Args)]
 pub struct Writes {
-    /// Boots a guest. Arguments: --boot, the kernel, the host's port of commands, the drive's socket, a file for QEMU's
-    /// process id.
-    boot: PathBuf,
-    /// Where sockets are made.
-    folder: PathBuf,
+    #[command(flatten)]
+    guests: Place,
     /// The cuts, in their order.
     #[arg(long, value_enum, value_delimiter = ',')]
     cuts: Vec<When>,
@@ -58,32 +60,27 @@ pub struct Writes {
     /// The drive says that it has flushed, and has not: the test has to find that out.
     #[arg(long)]
     lying: bool,
-    /// Debian's package of the kernel.
-    #[arg(long)]
-    kernel: String,
 }
 
 /// A guest. It ends with this.
 struct Machine {
-    guest: Guest,
+    guest: Booted,
     port: u16,
 }
 
 impl Machine {
-    fn boot(args: &Writes) -> Result<Self> {
+    fn boot(boots: &Boots) -> Result<Self> {
         let port = free_port()?;
-        let pid_file = args.folder.join("pid");
-        let mut command = Command::new(&args.boot);
-        command
-            .arg("--boot")
-            .arg(&args.kernel)
-            .arg(port.to_string());
-        command.arg(args.folder.join("disk")).arg(&pid_file);
-        let machine = Self {
-            guest: Guest::start(&mut command, pid_file)?,
-            port,
+        let disk = Device::Served {
+            socket: DISK,
+            bus: Bus::Virtio,
         };
-        until_up(BOOT, || machine.tell("ping"))?;
+        let guest = boots.boot(Boot {
+            devices: vec![card(vec![(port, COMMANDS)]), disk],
+            limit: GUEST,
+        });
+        let machine = Self { guest, port };
+        until_up(&machine.guest, BOOT, || machine.tell("ping"))?;
         Ok(machine)
     }
 
@@ -226,7 +223,7 @@ fn round(machine: &Machine, when: When, random: &mut fastrand::Rng) -> Result<Bo
         }
         _ => {}
     }
-    machine.guest.end()?;
+    machine.guest.cut();
     let mut book = seen(&shared);
     book.waiting = waiting;
     Ok(book)
@@ -282,18 +279,16 @@ fn control(machine: &Machine, drive: &Drive) -> Result<()> {
     Ok(())
 }
 
-fn play(args: &Writes, drive: &Drive) -> Result<()> {
-    let begun = Instant::now();
+fn play(args: &Writes, boots: &Boots, drive: &Drive) -> Result<()> {
+    let mut time = Time::begin(Duration::from_secs(args.seconds));
     let mut random = fastrand::Rng::with_seed(args.seed);
-    let mut machine = Machine::boot(args)?;
+    let mut machine = Machine::boot(boots)?;
     control(&machine, drive)?;
     for step in ["format", "mount"] {
         machine.step(step)?;
     }
-    let (mut longest, mut made) = (Duration::ZERO, 0);
-    for when in args.cuts.iter().copied() {
-        let of_cut = Instant::now();
-        if begun.elapsed() + longest > Duration::from_secs(args.seconds) {
+    for (made, when) in args.cuts.iter().copied().enumerate() {
+        if !time.is_left() {
             println!("time is over: {made} of {} cuts were made", args.cuts.len());
             break;
         }
@@ -302,16 +297,15 @@ fn play(args: &Writes, drive: &Drive) -> Result<()> {
         }
         let book =
             round(&machine, when, &mut random).with_context(|| format!("before {when:?}"))?;
-        drop(machine);
+        machine.guest.end()?;
         drive.cut();
         drive.power_on();
-        machine = Machine::boot(args)?;
+        machine = Machine::boot(boots)?;
         let left = look(&machine).with_context(|| format!("behind {when:?}"))?;
         let found = judge(when, &book, &left).with_context(|| format!("{when:?}"))?;
-        println!("{} s: {when:?}: {found}", begun.elapsed().as_secs());
+        println!("{} s: {when:?}: {found}", time.seconds());
         apply(&machine, &left)?;
-        longest = longest.max(of_cut.elapsed());
-        made += 1;
+        time.made();
     }
     println!("{:?}", drive.counts());
     Ok(())
@@ -321,9 +315,10 @@ fn play(args: &Writes, drive: &Drive) -> Result<()> {
 pub fn run(args: &Writes) -> Result<()> {
     ensure!(!args.cuts.is_empty(), "no cuts are wanted");
     let drive = Drive::new(192 * MIB, args.seed);
-    drive.serve(&args.folder.join("disk"))?;
-    match (play(args, &drive), args.lying) {
-        (ended, false) => ended,
+    drive.serve(&args.guests.dir.join(DISK))?;
+    let boots = Boots::new(args.guests.clone())?;
+    match (play(args, &boots, &drive), args.lying) {
+        (ended, false) => ended.and_then(|()| boots.are_quiet()),
         (Ok(()), true) => bail!("the drive lied, and nothing was lost: the test shows nothing"),
         (Err(error), true) => {
             println!("as it has to be with a drive that lies: {error:#}");

@@ -100,7 +100,10 @@ fn obey(script: &Path, line: &str, paused: &Arc<AtomicBool>) -> Result<Vec<u8>> 
             Ok(said.into_bytes())
         }
         ("step", step) => {
-            let output = Command::new(script).args(step.split(' ')).output()?;
+            let output = Command::new("/bin/bash")
+                .arg(script)
+                .args(step.split(' '))
+                .output()?;
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
             ensure!(
                 output.status.success(),

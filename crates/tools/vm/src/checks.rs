@@ -3,12 +3,14 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 
+use crate::device::Device;
 use crate::fault::Missing;
+use crate::guests::{DAX, NODE, POWER, WRITES};
 use crate::kernels::Needed;
 use crate::{Given, VmArgs, toolchain};
 
@@ -23,27 +25,21 @@ pub enum Check {
     Kmod,
     /// A boost with the kernel module as its journal's sink.
     Sink,
-    /// The storage node under Linux's own initiator (scripts/vm/node-test.sh).
+    /// The storage node under Linux's own initiator.
     Node,
-    /// The storage node, its power cut (scripts/vm/power-test.sh).
+    /// The storage node, its power cut.
     Power,
-    /// Sends from persistent memory (scripts/vm/dax-test.sh).
+    /// Sends from persistent memory.
     Dax,
-    /// SETs answered in Redis's place, the power cut (scripts/vm/writes-test.sh).
+    /// SETs answered in Redis's place, the power cut.
     Writes,
-}
-
-/// How a check is made.
-#[derive(Clone, Copy, Debug)]
-pub enum Way {
-    /// In one guest, which this program starts.
-    Guest(&'static Guest),
-    /// By a shell script of the sources, which starts its guests itself.
-    Script(&'static str),
 }
 
 /// Of a guest's memory.
 pub type Megabytes = u32;
+
+/// A program or file of this machine, and its package.
+pub type Package = (&'static str, &'static str);
 
 /// A guest, and what it runs.
 #[derive(Debug)]
@@ -56,12 +52,35 @@ pub struct Guest {
     pub wire: bool,
     /// Programs of the workspace that it needs beside `erb` and `erb-lab`; each is a package of its name.
     pub programs: &'static [&'static str],
-    /// What it needs of this machine beside what each guest needs: a program or file, and its package.
-    pub packages: &'static [(&'static str, &'static str)],
+    /// What it needs of this machine beside what each guest needs.
+    pub packages: &'static [Package],
     /// What there must be of its kernel.
     pub needed: fn(&VmArgs) -> Needed,
     /// Makes what else it needs, in its folder, before it starts.
     pub prepare: fn(&Case<'_>) -> Result<()>,
+    /// What it has beside processors, memory and wire.
+    pub devices: &'static [Device],
+    /// What this machine does meanwhile.
+    pub host: Host,
+    /// What its kernel is told beside what each is.
+    pub words: &'static str,
+    /// Complaints of its kernel that belong to the check.
+    pub expected: &'static [&'static str],
+    /// Ends it, if nobody has said when.
+    pub seconds: u64,
+}
+
+/// What this machine does beside a guest.
+#[derive(Clone, Copy, Debug)]
+pub enum Host {
+    /// Nothing.
+    Nothing,
+    /// This program of the guest's runs here too, as its peer. The guest is told where it listens by `erb_ports=`.
+    Peer(&'static str),
+    /// It looks at what the guest has captured into this folder of its devices.
+    Captures(&'static str),
+    /// This program starts guests itself and cuts their power; the word says what it does.
+    Driver(&'static str, &'static str),
 }
 
 /// What is known of a guest before it starts.
@@ -80,7 +99,7 @@ pub struct Case<'a> {
 
 impl Guest {
     /// Needs nothing but `erb`, `erb-lab` and the image of a kernel.
-    const PLAIN: Self = Self {
+    pub(crate) const PLAIN: Self = Self {
         script: "",
         memory: 2048,
         wire: false,
@@ -88,18 +107,25 @@ impl Guest {
         packages: &[],
         needed: |_| Needed::Image,
         prepare: |_| Ok(()),
+        devices: &[],
+        host: Host::Nothing,
+        words: "",
+        expected: &[],
+        seconds: 600,
     };
 }
 
 static LOAD: Guest = Guest {
     script: include_str!("../guest/load.sh"),
     programs: &["erb-load-vm"],
+    packages: &[REDIS],
     ..Guest::PLAIN
 };
 
 static PATHS: Guest = Guest {
     script: include_str!("../guest/paths.sh"),
     wire: true,
+    packages: &[REDIS],
     ..Guest::PLAIN
 };
 
@@ -128,8 +154,8 @@ static SINK: Guest = Guest {
     ..Guest::PLAIN
 };
 
-const MKFS: (&str, &str) = ("/sbin/mkfs.ext4", "e2fsprogs");
-const REDIS: (&str, &str) = ("/usr/bin/redis-server", "redis-server");
+pub(crate) const MKFS: Package = ("/sbin/mkfs.ext4", "e2fsprogs");
+pub(crate) const REDIS: Package = ("/usr/bin/redis-server", "redis-server");
 
 impl Check {
     /// Those that are made if none is named.
@@ -142,18 +168,24 @@ impl Check {
         value.map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    /// How it is made.
+    /// Whether a seed says what it does.
     #[must_use]
-    pub fn way(self) -> Way {
+    pub fn is_random(self) -> bool {
+        matches!(self, Self::Dax | Self::Power | Self::Writes)
+    }
+
+    /// The guest in which it is made.
+    #[must_use]
+    pub fn guest(self) -> &'static Guest {
         match self {
-            Self::Load => Way::Guest(&LOAD),
-            Self::Paths => Way::Guest(&PATHS),
-            Self::Kmod => Way::Guest(&KMOD),
-            Self::Sink => Way::Guest(&SINK),
-            Self::Node => Way::Script("node-test.sh"),
-            Self::Power => Way::Script("power-test.sh"),
-            Self::Dax => Way::Script("dax-test.sh"),
-            Self::Writes => Way::Script("writes-test.sh"),
+            Self::Load => &LOAD,
+            Self::Paths => &PATHS,
+            Self::Kmod => &KMOD,
+            Self::Sink => &SINK,
+            Self::Node => &NODE,
+            Self::Power => &POWER,
+            Self::Dax => &DAX,
+            Self::Writes => &WRITES,
         }
     }
 }
@@ -169,17 +201,6 @@ pub fn sources(check: &str, wanted: &str) -> Result<PathBuf> {
     let root = places.find(|place| place.join(wanted).exists());
     let missing = || Missing::Sources(check.to_owned(), wanted.to_owned());
     Ok(root.map(Path::to_owned).ok_or_else(missing)?)
-}
-
-/// Runs a shell script of the sources on a series.
-///
-/// # Errors
-/// If there are no sources, or it cannot be started.
-pub fn run_script(check: &str, script: &str, series: &str) -> Result<ExitStatus> {
-    let script = format!("scripts/vm/{script}");
-    let root = sources(check, &script)?;
-    let status = Command::new(root.join(&script)).arg(series).status();
-    status.with_context(|| format!("cannot run {script}"))
 }
 
 /// Copies a program of the workspace into a folder; builds it first where there are sources, as it is no part of what is
@@ -230,15 +251,11 @@ mod tests {
 
     #[test]
     fn each_check_has_a_name_and_what_it_runs() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
         for check in Check::value_variants() {
             assert!(!check.name().is_empty());
-            match check.way() {
-                Way::Guest(guest) => assert!(guest.script.contains("guest: $failed failed")),
-                Way::Script(script) => {
-                    assert!(root.join("scripts/vm").join(script).exists(), "{script}");
-                }
-            }
+            let guest = check.guest();
+            let says = guest.script.contains("guest: $failed failed");
+            assert_ne!(says, matches!(guest.host, Host::Driver(..)), "{check:?}");
         }
     }
 }

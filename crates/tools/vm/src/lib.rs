@@ -5,21 +5,30 @@
 //! - [`version`]: kernels by name, and what is wanted of them. [`kernels`]: which there are, which is taken.
 //! - [`lists`]: Debian's packages as a private apt knows them.
 //! - [`unpack`]: a kernel out of its packages. [`toolchain`]: the kernel module, with the compiler of the kernel's release.
-//! - [`initrd`]: a guest's first file system. [`machine`]: QEMU. [`wire`]: what is between a guest's cards.
-//! - [`checks`]: what is tried. `guest/`: what guests run.
+//! - [`initrd`]: a guest's first file system. [`machine`]: QEMU. [`device`]: what a machine has. [`wire`]: what is between a guest's
+//!   cards.
+//! - [`checks`]: what is tried, some with `guests` of more devices. [`options`]: what checks are told. `guest/`: what guests run.
+//! - [`run`]: a guest, from its start to what is wrong with it. [`host`]: what this machine does meanwhile. [`boots`]: guests that
+//!   another program starts, to cut their power.
 //! - [`judge`]: what a guest's log says.
 //! - [`fault`]: why nothing could be tried.
 //!
 //! All that is kept lies below `vm` in the build's target folder: lists, a folder for each kernel, one for each check's last
 //! run with its log. Nothing is installed.
 
+pub mod boots;
 pub mod checks;
+pub mod device;
 pub mod fault;
+mod guests;
+pub mod host;
 pub mod initrd;
 pub mod judge;
 pub mod kernels;
 pub mod lists;
 pub mod machine;
+pub mod options;
+pub mod run;
 pub mod toolchain;
 pub mod unpack;
 pub mod version;
@@ -29,7 +38,6 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
@@ -37,15 +45,17 @@ use erb_lab::apt::kept_dir;
 use erb_lab::{Erb, Stop};
 use nix::fcntl::{Flock, FlockArg};
 
-use crate::checks::{Case, Check, Guest, Way};
+use crate::boots::SCRIPT;
+use crate::checks::{Case, Check, Guest};
 use crate::fault::Missing;
 use crate::kernels::{Kernel, Kernels, Needed};
 use crate::lists::Lists;
-use crate::machine::{Accelerator, Machine};
+use crate::machine::Accelerator;
+use crate::options::Options;
+use crate::run::Run;
 use crate::toolchain::Headers;
 use crate::unpack::Unpacked;
 use crate::version::Wanted;
-use crate::wire::Wire;
 
 /// Kernels that are tried if none is named.
 const USUAL: [Wanted; 2] = [Wanted::Series((6, 12)), Wanted::Newest];
@@ -82,10 +92,11 @@ pub struct VmArgs {
     /// What executes a guest's instructions.
     #[arg(long, value_enum, default_value_t = Accelerator::Auto)]
     accel: Accelerator,
-    /// Ends a guest that does not end by itself.
-    #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(10..))]
-    seconds: u64,
-    /// Of `paths`, `kmod` and `sink` only what has this in its name.
+    /// Ends a check that does not end by itself, by default after 600 s or what it needs. `power` and `writes` begin no cut that
+    /// would take longer.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(10..))]
+    seconds: Option<u64>,
+    /// Of `paths`, `dax`, `kmod` and `sink` only what has this in its name.
     #[arg(long, default_value = "", hide_default_value = true)]
     only: String,
     /// How many times `kmod` inserts and removes the module (30), and `sink` changes the sink (3).
@@ -94,6 +105,8 @@ pub struct VmArgs {
     /// Only make what guests need: kernels are unpacked, the module is built, no guest is started.
     #[arg(long)]
     build: bool,
+    #[command(flatten)]
+    options: Options,
 }
 
 /// A kernel or a check.
@@ -130,13 +143,14 @@ impl VmArgs {
     }
 
     /// What a guest's kernel and its script are told by the kernel's command line.
-    fn guest_words(&self, is_debug: bool) -> Vec<String> {
+    fn guest_words(&self, seed: u64, is_debug: bool) -> Vec<String> {
         let cycles = self.cycles.map(|cycles| cycles.to_string());
-        let mut words = vec![
+        let mut words = self.options.words(seed);
+        words.extend([
             format!("erb_only={}", self.only),
             format!("erb_cycles={}", cycles.unwrap_or_default()),
             format!("erb_slow={}", if is_debug { DEBUG_SLOW } else { 1 }),
-        ];
+        ]);
         if is_debug {
             words.push(DEBUG_WORDS.to_owned());
         }
@@ -192,11 +206,8 @@ pub fn run(args: &VmArgs, json: bool, erb: &Erb) -> Result<()> {
 /// What is not here of what guests need.
 fn needed(args: &VmArgs) -> Result<()> {
     let checks = args.checks();
-    let of_checks = checks.iter().filter_map(|check| match check.way() {
-        Way::Guest(guest) => Some(guest.packages),
-        Way::Script(_) => None,
-    });
-    let of_guests = STARTED.iter().chain(of_checks.flatten());
+    let of_checks = checks.iter().flat_map(|check| check.guest().packages);
+    let of_guests = STARTED.iter().chain(of_checks);
     let all = NEEDED.iter().chain(of_guests.filter(|_| !args.build));
     let missing = all.filter(|(path, _)| match *path {
         initrd::BUSYBOX => !initrd::is_alone(path),
@@ -277,6 +288,10 @@ impl Given {
         self.version == DEBUG
     }
 
+    fn memory_factor(&self) -> u32 {
+        if self.is_debug() { DEBUG_MEMORY } else { 1 }
+    }
+
     /// One of Debian's; downloads what is not there.
     fn new(
         vm: &Path,
@@ -308,17 +323,9 @@ struct Lab<'a> {
 impl Lab<'_> {
     /// Whether it passed.
     fn check(&mut self, check: Check, wanted: &Wanted) -> Result<bool> {
-        match check.way() {
-            Way::Script(_) if self.args.build => Ok(true),
-            Way::Script(script) => {
-                let status = checks::run_script(&check.name(), script, &wanted.to_string())?;
-                Ok(status.success())
-            }
-            Way::Guest(guest) => {
-                let kernel = self.kernel(wanted, (guest.needed)(self.args))?;
-                self.guest(check, guest, &kernel)
-            }
-        }
+        let guest = check.guest();
+        let kernel = self.kernel(wanted, (guest.needed)(self.args))?;
+        self.guest(check, guest, &kernel)
     }
 
     /// The kernel that is taken, unpacked. One that the servers refuse is replaced by the next.
@@ -366,21 +373,15 @@ impl Lab<'_> {
     }
 
     /// What the guest has in its folder.
-    fn prepare(&self, check: &str, guest: &Guest, kernel: &Given, dir: &Path) -> Result<()> {
+    fn prepare(&self, guest: &Guest, case: &Case<'_>) -> Result<()> {
+        let (check, dir) = (case.check, case.dir);
         let _ = fs::remove_dir_all(dir);
         fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
-        let case = Case {
-            check,
-            vm: &self.dir,
-            dir,
-            args: self.args,
-            kernel,
-        };
-        (guest.prepare)(&case)?;
+        (guest.prepare)(case)?;
         if self.args.build {
             return Ok(());
         }
-        fs::write(dir.join("run"), guest.script)?;
+        fs::write(dir.join(SCRIPT), guest.script)?;
         for program in [self.erb.found()?, &erb_lab::beside("erb-lab")?] {
             let to = dir.join(program.file_name().unwrap_or_default());
             fs::copy(program, to).with_context(|| format!("cannot copy {}", program.display()))?;
@@ -395,41 +396,40 @@ impl Lab<'_> {
             .dir
             .join("runs")
             .join(format!("{name}-{}", kernel.version));
-        self.prepare(&name, guest, kernel, &dir)?;
+        let case = Case {
+            check: &name,
+            vm: &self.dir,
+            dir: &dir,
+            args: self.args,
+            kernel,
+        };
+        self.prepare(guest, &case)?;
         if self.args.build {
             return Ok(true);
         }
-        let script = dir.join("run");
-        let wire = guest.wire.then(|| Wire::new(&dir)).transpose()?;
-        let machine = Machine {
-            kernel: &kernel.unpacked,
-            dir: &dir,
-            no_kvm: self.dir.join("no-kvm"),
-            script: &script,
-            memory: guest.memory * if kernel.is_debug() { DEBUG_MEMORY } else { 1 },
-            words: self.args.guest_words(kernel.is_debug()),
-            wire: wire.as_ref(),
-            limit: Duration::from_secs(self.args.seconds),
+        let run = Run {
+            check,
+            guest,
+            case,
+            seed: self.args.options.seed(),
             stop: &self.stop,
         };
-        eprintln!("vm: {name} on {}", kernel.version);
-        let ended = machine.run(self.args.accel, &mut |line| println!("{line}"))?;
+        let seed = check.is_random().then(|| format!(", seed {}", run.seed));
+        eprintln!(
+            "vm: {name} on {}{}",
+            kernel.version,
+            seed.unwrap_or_default()
+        );
+        let done = run.run()?;
         self.stop.check()?;
-        let verdict = judge::judge(&ended.log);
-        let good = verdict.is_good();
+        let good = done.problems.is_empty();
         let word = if good { "passed" } else { "FAILED" };
-        println!("vm: {name} on {} {word}: {ended}", kernel.version);
+        println!("vm: {name} on {} {word}: {}", kernel.version, done.ended);
         if !good {
-            for problem in verdict.problems() {
+            for problem in done.problems {
                 println!("vm:   {problem}");
             }
-            if !ended.by_itself {
-                println!(
-                    "vm:   it did not end by itself within {} s",
-                    self.args.seconds
-                );
-            }
-            println!("vm:   all it said is in {}", dir.join("log").display());
+            println!("vm:   all that was said is in {}", dir.display());
         }
         Ok(good)
     }

@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,7 @@ use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
 
 use crate::checks::Megabytes;
+use crate::device::{self, Device};
 use crate::unpack::Unpacked;
 use crate::wire::Wire;
 
@@ -66,10 +67,71 @@ pub struct Machine<'a> {
     pub words: Vec<String>,
     /// Between two cards of it.
     pub wire: Option<&'a Wire>,
+    /// What else it has.
+    pub devices: &'a [Device],
+    /// By which another thread ends it.
+    pub supply: Supply,
     /// Ends a guest that does not end by itself.
     pub limit: Duration,
     /// So does a signal to this program.
     pub stop: &'a Arc<Stop>,
+}
+
+/// A machine's power, which another thread may cut.
+#[derive(Clone, Debug, Default)]
+pub struct Supply(Arc<Mutex<Power>>);
+
+#[derive(Debug, Default)]
+enum Power {
+    /// Nothing runs.
+    #[default]
+    Off,
+    /// This process of QEMU's, which nobody has waited for.
+    On(Pid),
+    /// From now on nothing runs.
+    Cut,
+}
+
+impl Supply {
+    /// Ends the machine in the midst of what it does. One that has not begun does not begin.
+    pub fn cut(&self) {
+        let mut power = self.power();
+        if let Power::On(process) = *power {
+            let _ = signal::kill(process, Signal::SIGKILL);
+        }
+        *power = Power::Cut;
+    }
+
+    fn power(&self) -> MutexGuard<'_, Power> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_cut(&self) -> bool {
+        matches!(*self.power(), Power::Cut)
+    }
+
+    /// Before anybody waits for it, so the number is this process's.
+    fn on(&self, child: &Child) {
+        let mut power = self.power();
+        let process = process_of(child);
+        if let Power::Cut = *power {
+            let _ = signal::kill(process, Signal::SIGKILL);
+        } else {
+            *power = Power::On(process);
+        }
+    }
+
+    fn off(&self) {
+        let mut power = self.power();
+        if let Power::On(_) = *power {
+            *power = Power::Off;
+        }
+    }
+}
+
+/// Linux's numbers of processes have 22 bits.
+fn process_of(child: &Child) -> Pid {
+    Pid::from_raw(child.id() as i32)
 }
 
 /// How a machine ended.
@@ -108,6 +170,17 @@ impl Machine<'_> {
     /// # Errors
     /// If QEMU cannot be started.
     pub fn run(&self, accelerator: Accelerator, say: &mut dyn FnMut(&str)) -> Result<Ended> {
+        let made = self.devices.iter().map(|device| device.make(self.dir));
+        let ended = made
+            .collect::<Result<()>>()
+            .and_then(|()| self.run_by(accelerator, say));
+        for device in self.devices {
+            device.clear(self.dir);
+        }
+        ended
+    }
+
+    fn run_by(&self, accelerator: Accelerator, say: &mut dyn FnMut(&str)) -> Result<Ended> {
         fs::write(
             self.dir.join("initrd"),
             crate::initrd::of(&self.kernel.modules)?,
@@ -122,7 +195,8 @@ impl Machine<'_> {
         }
         let patience = (accelerator == Accelerator::Auto).then_some(KVM_WAIT);
         let ended = self.run_once(&BY_KVM, self.limit, patience, say)?;
-        if accelerator == Accelerator::Kvm || ended.first_word.is_some() {
+        let has_begun = ended.first_word.is_some() || self.supply.is_cut();
+        if accelerator == Accelerator::Kvm || has_begun {
             return Ok(ended);
         }
         eprintln!(
@@ -144,6 +218,7 @@ impl Machine<'_> {
         let mut log = File::create(self.dir.join("log"))?;
         let began = Instant::now();
         let mut child = self.start(by)?;
+        self.supply.on(&child);
         let output = child.stdout.take().context("QEMU has no output")?;
         let watch = Watch::begin(&child, patience.unwrap_or(limit), self.stop);
         let mut ended = Ended {
@@ -169,6 +244,7 @@ impl Machine<'_> {
         }
         // Its output is at its end: only now may its number be another's.
         ended.by_itself = !watch.end();
+        self.supply.off();
         child.wait().context("cannot wait for QEMU")?;
         ended.took = began.elapsed();
         Ok(ended)
@@ -176,8 +252,9 @@ impl Machine<'_> {
 
     fn start(&self, by: &By) -> Result<Child> {
         let words = format!(
-            "{KERNEL_WORDS} {} erb_work={} erb_modules={} erb_run={} {}",
+            "{KERNEL_WORDS} {} {} erb_work={} erb_modules={} erb_run={} {}",
             by.words,
+            device::words(self.devices),
             self.dir.display(),
             self.kernel.modules.display(),
             self.script.display(),
@@ -187,10 +264,12 @@ impl Machine<'_> {
             Some(wire) => wire.command(QEMU)?,
             None => Command::new(QEMU),
         };
+        let devices = self.devices.iter().enumerate();
+        let devices = devices.flat_map(|(number, device)| device.arguments(number, self.dir));
         command
             .args(by.arguments)
-            .args(["-M", "q35", "-smp", "2"])
-            .args(["-m", &format!("{}M", self.memory)])
+            .args(device::board(self.memory, self.devices))
+            .args(["-smp", "2"])
             .args([
                 "-nodefaults",
                 "-no-reboot",
@@ -209,6 +288,7 @@ impl Machine<'_> {
             ])
             .args(["-device", "virtio-9p-pci,fsdev=root,mount_tag=root"])
             .args(self.wire.map(Wire::devices).unwrap_or_default())
+            .args(devices)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(File::create(self.dir.join("qemu"))?);
@@ -271,16 +351,15 @@ fn is_usable(device: &str) -> bool {
 }
 
 /// Ends a process at a moment that may be moved.
-struct Watch {
+pub(crate) struct Watch {
     orders: mpsc::Sender<Duration>,
     watcher: thread::JoinHandle<bool>,
 }
 
 impl Watch {
-    fn begin(child: &Child, limit: Duration, stop: &Arc<Stop>) -> Self {
+    pub(crate) fn begin(child: &Child, limit: Duration, stop: &Arc<Stop>) -> Self {
         let (orders, next) = mpsc::channel();
-        // Linux's numbers of processes have 22 bits.
-        let process = Pid::from_raw(child.id() as i32);
+        let process = process_of(child);
         let mut end = Instant::now() + limit;
         let stop = Arc::clone(stop);
         let watcher = thread::spawn(move || {
@@ -306,7 +385,7 @@ impl Watch {
     }
 
     /// Whether it had to end the process.
-    fn end(self) -> bool {
+    pub(crate) fn end(self) -> bool {
         drop(self.orders);
         self.watcher.join().unwrap_or(false)
     }
@@ -314,7 +393,36 @@ impl Watch {
 
 #[cfg(test)]
 mod tests {
-    use super::plain;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::{Child, Command};
+
+    use super::{Supply, plain};
+
+    fn sleeps() -> Child {
+        Command::new("sleep").arg("600").spawn().unwrap()
+    }
+
+    #[test]
+    fn a_machine_ends_with_its_power_and_does_not_begin_without() {
+        let supply = Supply::default();
+        let mut child = sleeps();
+        supply.on(&child);
+        supply.clone().cut();
+        assert_eq!(child.wait().unwrap().signal(), Some(9));
+        assert!(supply.is_cut());
+        let mut child = sleeps();
+        supply.on(&child);
+        assert_eq!(child.wait().unwrap().signal(), Some(9));
+        let supply = Supply::default();
+        let mut child = sleeps();
+        supply.on(&child);
+        child.kill().unwrap();
+        supply.off();
+        child.wait().unwrap();
+        // Its number may be another's by now.
+        supply.cut();
+        assert!(supply.is_cut());
+    }
 
     #[test]
     fn what_firmware_does_to_a_screen_is_left_out() {

@@ -19,6 +19,8 @@ use crate::toolchain;
 /// An unpacked kernel.
 #[derive(Clone, Debug)]
 pub struct Unpacked {
+    /// Where all of it is.
+    pub dir: PathBuf,
     /// What `uname -r` says in it.
     pub release: String,
     /// Its image.
@@ -67,6 +69,7 @@ pub fn found(dir: &Path) -> Result<Unpacked> {
     ];
     let image = places.into_iter().find(|place| place.exists());
     Ok(Unpacked {
+        dir: dir.to_owned(),
         image: image.with_context(|| format!("no image of a kernel is in {}", dir.display()))?,
         release: release.into_owned(),
         modules,

@@ -255,7 +255,7 @@ const LEFT_OUT: &[(&str, &str, &str)] = &[
     (
         NODE,
         "## From Linux's own initiator",
-        "scripts/vm/node-test.sh: it needs modules",
+        "`erb lab vm node`: it needs modules",
     ),
     (NODE, "## How fast it is here", "figures take minutes"),
     (

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-# What dax-test.sh runs in the guest: the checks of crates/proof/dax-vm on each kind of file system.
-# erb_ports=, erb_kills=, erb_seed= and erb_only= are on the kernel's command line. Ends the guest. The
-# verdict is the line `guest: N failed`.
+# The check `dax` of `erb lab vm`, in the guest: the checks of crates/proof/dax-vm on each kind of file system. erb_work=,
+# erb_ports=, erb_kills=, erb_seed= and erb_only= are on the kernel's command line. Ends the guest. The verdict is the line
+# `guest: N failed`.
 failed=0
 
 word() {

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-# What writes-test.sh runs in the guest until its power is cut. Without words: a network, and a program that has these
+# The check `writes` of `erb lab vm`, in the guest until its power is cut. Without words: a network, and a program that has these
 # steps done as the host says. With words: one step.
 work=$(sed -n "s/.*\berb_work=\([^ ]*\).*/\1/p" /proc/cmdline)
 erb=$work/erb
@@ -21,6 +21,13 @@ within() {
 	done
 	echo "not within $seconds s: $*"
 	return 1
+}
+
+# or_torn COMMAND...: of the journal. A torn end is no fault behind a cut: what lies before it counts.
+or_torn() {
+	local ended=0
+	"$@" || ended=$?
+	[ $ended = 0 ] || [ $ended = 30 ]
 }
 
 redis_answers() {
@@ -76,13 +83,8 @@ boost)
 status) server "$erb" status --json ;;
 stop) kill -STOP "$(cat /run/redis.pid)" ;;
 continue) kill -CONT "$(cat /run/redis.pid)" ;;
-# A torn end is no fault behind a cut: what lies before it counts.
-check)
-	ended=0
-	"$erb" journal check $journal >&2 || ended=$?
-	[ $ended = 0 ] || [ $ended = 30 ]
-	;;
-show) "$erb" journal show --json $journal ;;
+check) or_torn "$erb" journal check $journal >&2 ;;
+show) or_torn "$erb" journal show --json $journal ;;
 apply) server "$erb" journal apply $journal --redis 127.0.0.1:6379 --yes >&2 ;;
 discard) "$erb" journal discard $journal --yes >&2 ;;
 *) exit 2 ;;

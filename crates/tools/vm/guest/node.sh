@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-# What node-test.sh runs in the guest: Linux's own initiator on a storage node, both on the loopback.
-# The store is /dev/vda; what leaves the guest is written to the folder behind erb_out. Ends the guest. The
-# verdict is the line `guest: N failed`.
+# The check `node` of `erb lab vm`, in the guest: Linux's own initiator on a storage node, both on the loopback. The store is
+# /dev/vda; what leaves the guest is written to /run/out, a folder of the host's. erb_work= is on the kernel's command line.
+# Ends the guest. The verdict is the line `guest: N failed`.
 nqn=nqn.2026-11.org.erb:node
 url=nvme://127.0.0.1
 failed=0
