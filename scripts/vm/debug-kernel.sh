@@ -3,10 +3,11 @@
 # debug-kernel.sh - tries the kernel module on a kernel that looks for mistakes itself: KASAN, lockdep, kmemleak and others
 # that Debian's kernels do not have (debug-kernel.config; docs/internals/module.md).
 #
-#   scripts/vm/debug-kernel.sh [--build] [WORD...]
+#   scripts/vm/debug-kernel.sh [--build|--mistakes] [WORD...]
 #
 # WORDs are those of `erb lab vm debug`, by which guests are run: checks (kmod, which is what is tried if nothing is said; sink),
-# --only, --cycles, --seconds. --build: the kernel is built, and no guest is started.
+# --only, --cycles, --seconds. --build: the kernel is built, and no guest is started. --mistakes: mistakes are made in the
+# module, one at a time, and the kernel has to complain of each; passes if it does.
 #
 # Debian's linux-source of the series 6.12 is downloaded (150 MB) and built below target/vm: 3 GB, and half an hour with
 # two processors; once for each source, configuration and compiler. Installed is what that needs, if it is missing.
@@ -83,19 +84,59 @@ debug_kernel() {
 	say "$source is built as $folder"
 }
 
+# debug_mistake NAME COMPLAINT FILE FIND REPLACE: the kernel complains so of the module with this mistake.
+debug_mistake() {
+	local folder=$vm/mistake text
+	rm -rf "$folder"
+	mkdir -p "$folder"
+	cp -r kmod bpf "$folder/"
+	text=$(<"kmod/$3")
+	[ "${text/"$4"/"$5"}" != "$text" ] || die "$1: kmod/$3 has no such text: $4"
+	echo "${text/"$4"/"$5"}" >"$folder/kmod/$3"
+	# Of the sources around the current folder.
+	if (cd "$folder" && "$erb" lab vm debug kmod --only log) >"$folder/said" 2>&1 || ! grep -q "$2" "$folder/said"; then
+		say "$1: NOT SEEN, see $folder/said"
+		return 1
+	fi
+	say "$1: $(grep -m 1 -o "$2.*" "$folder/said")"
+}
+
+debug_mistakes() {
+	local unseen=0
+	debug_mistake leak 'unreferenced object' main.c '	vfree(sink->batch);' '' || unseen=1
+	debug_mistake sleep 'BUG: sleeping function called' kfuncs.c '	int refused = sink_push(' \
+		'	int refused = mutex_lock_interruptible(&erb_io.lock) ?: (mutex_unlock(&erb_io.lock), 0) ?: sink_push(' || unseen=1
+	debug_mistake order 'possible circular locking' main.c '	failed = memory_make();' \
+		'	mutex_lock(&erb_io.lock);
+	mutex_lock(&erb_io.sync_mutex);
+	mutex_unlock(&erb_io.sync_mutex);
+	mutex_unlock(&erb_io.lock);
+	failed = memory_make();' || unseen=1
+	debug_mistake beyond 'BUG: KASAN' threads.c 'if (sink_written(&io->sink))' \
+		'if (READ_ONCE(io->sink.batch[io->sink.batch_size]) | sink_written(&io->sink))' || unseen=1
+	return $unseen
+}
+
 setup_root
-run=1
-if [ "${1-}" = --build ]; then
-	run=
+way=run
+case ${1-} in
+--build | --mistakes)
+	way=${1#--}
 	shift
-fi
+	;;
+esac
 vm_packages flex bison bc pahole libelf-dev
 vm_suites "${SUITES[@]}"
 debug_kernel
-[ -n "$run" ] || exit 0
+[ $way != build ] || exit 0
 unset APT_CONFIG
 setup_rust run
 profile=${ERB_PROFILE:-release}
 cargo build --profile "$profile" --locked --package erb --package erb-tools --package erb-kmod-vm
+erb=$(readlink -f "${CARGO_TARGET_DIR:-target}/${profile/#dev/debug}/erb")
+if [ $way = mistakes ]; then
+	debug_mistakes
+	exit
+fi
 [ $# -gt 0 ] || set -- kmod
-exec "${CARGO_TARGET_DIR:-target}/${profile/#dev/debug}/erb" lab vm debug "$@"
+exec "$erb" lab vm debug "$@"
