@@ -99,7 +99,10 @@ while True:
 			try:
 				os.link(segment, os.path.join(at, name))
 			except FileNotFoundError:
-				pass' $journal $links
+				pass
+		except OSError:
+			# A full disk has no room for a folder: with the next look.
+			pass' $journal $links
 }
 
 redis() {
