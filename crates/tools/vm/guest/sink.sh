@@ -98,7 +98,7 @@ while True:
 		except FileNotFoundError:
 			try:
 				os.link(segment, os.path.join(at, name))
-			except FileNotFoundError:
+			except OSError:
 				pass
 		except OSError:
 			# A full disk has no room for a folder: with the next look.
