@@ -229,6 +229,9 @@ fn checked(guest: &Guest) -> Result<bool> {
         }
     }
     println!("{} checks, {} failed", tally.done, tally.failed);
+    if tally.done > 0 {
+        println!("guest: chosen");
+    }
     Ok(tally.failed == 0 && (tally.done > 0 || guest.only.is_some()))
 }
 

@@ -32,6 +32,7 @@ place() {
 # with CHECK FOLDER FOLDER: the module must go behind it.
 with() {
 	[[ $1 == *$only* ]] || return 0
+	echo "guest: chosen"
 	insmod "$module_file" && "$guest" "$1" "$module_file" "$2" "$3" && rmmod erb_io
 	local result=$?
 	rmmod erb_io 2>/dev/null
@@ -39,7 +40,9 @@ with() {
 }
 
 insert() {
-	[[ insert != *$only* ]] || "$guest" insert "$module_file" /run/big /run/big
+	[[ insert == *$only* ]] || return 0
+	echo "guest: chosen"
+	"$guest" insert "$module_file" /run/big /run/big
 }
 
 cycles() {

@@ -19,6 +19,7 @@ boosted=
 
 check() {
 	[[ $* == *$only* ]] || [ -z "$boosted" ] || return 0
+	[ -z "$boosted" ] || echo "guest: chosen"
 	local began=$SECONDS result=0
 	echo "--- $*"
 	"$@" >/run/said 2>&1 || result=$?

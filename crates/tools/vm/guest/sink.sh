@@ -26,6 +26,7 @@ links=$disk/links
 
 check() {
 	[[ $1 == *$only* ]] || [ -z "$boosted" ] || return 0
+	[ -z "$boosted" ] || echo "guest: chosen"
 	echo "--- $*, at $(cut -d. -f1 /proc/uptime) s"
 	"$@" && return
 	echo "guest: FAILED ($?): $*"

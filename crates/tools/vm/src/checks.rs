@@ -50,6 +50,8 @@ pub struct Guest {
     pub memory: Megabytes,
     /// Whether it has two cards with a wire between them.
     pub wire: bool,
+    /// Whether a part of what it tries can be asked for (`--only`).
+    pub chooses: bool,
     /// Programs of the workspace that it needs beside `erb` and `erb-lab`; each is a package of its name.
     pub programs: &'static [&'static str],
     /// What it needs of this machine beside what each guest needs.
@@ -103,6 +105,7 @@ impl Guest {
         script: "",
         memory: 2048,
         wire: false,
+        chooses: false,
         programs: &[],
         packages: &[],
         needed: |_| Needed::Image,
@@ -125,6 +128,7 @@ static LOAD: Guest = Guest {
 static PATHS: Guest = Guest {
     script: include_str!("../guest/paths.sh"),
     wire: true,
+    chooses: true,
     packages: &[REDIS],
     ..Guest::PLAIN
 };
@@ -134,6 +138,7 @@ static KMOD: Guest = Guest {
         include_str!("../guest/debug.sh"),
         include_str!("../guest/kmod.sh")
     ),
+    chooses: true,
     memory: 1024,
     programs: &["erb-kmod-vm"],
     packages: &[MKFS],
@@ -147,6 +152,7 @@ static SINK: Guest = Guest {
         include_str!("../guest/debug.sh"),
         include_str!("../guest/sink.sh")
     ),
+    chooses: true,
     memory: 1500,
     packages: &[MKFS, REDIS, ("/usr/bin/python3", "python3")],
     needed: |_| Needed::Headers,

@@ -14,6 +14,7 @@ const DRIVER: &str = "erb-node-vm";
 
 pub(crate) static DAX: Guest = Guest {
     script: include_str!("../guest/dax.sh"),
+    chooses: true,
     memory: 2560,
     devices: &[
         Device::Memmap {

@@ -42,6 +42,8 @@ const COMPLAINTS: [&str; 28] = [
 const VERDICT: (&str, &str) = ("guest: ", " failed");
 /// How a guest says that a check failed.
 const FAILED: &str = "guest: FAILED";
+/// How a guest says that what was asked for by a part of its name is there.
+const CHOSEN: &str = "guest: chosen";
 
 /// What a log says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,6 +84,12 @@ impl Verdict {
         all.extend(kernel);
         all
     }
+}
+
+/// Whether anything that was tried has the part of a name that was asked for.
+#[must_use]
+pub fn has_chosen(log: &str) -> bool {
+    log.lines().any(|line| line == CHOSEN)
 }
 
 /// Judges a log.
@@ -183,6 +191,12 @@ guest: 0 failed, 41 s\n\
             let verdict = judge(&format!("[   12.345678] {line}\n{GOOD}"));
             assert_eq!(verdict.complaints.len(), 1, "{line}");
         }
+    }
+
+    #[test]
+    fn a_guest_says_that_it_knows_what_was_asked_for() {
+        assert!(!has_chosen(GOOD));
+        assert!(has_chosen(&format!("guest: chosen\n{GOOD}")));
     }
 
     #[test]
