@@ -4,6 +4,8 @@
 # debug.sh. erb_work=, erb_cycles=, erb_only= and erb_slow= are on the kernel's command line. Ends the guest. The verdict is the
 # line `guest: N failed`.
 failed=0
+# Seconds of a check.
+limit=120
 
 word() {
 	sed -n "s/.*\b$1=\([^ ]*\).*/\1/p" /proc/cmdline
@@ -13,7 +15,7 @@ check() {
 	echo "--- $*"
 	# In a shell of its own, which knows the functions below.
 	# shellcheck disable=SC2016
-	timeout $((120 * slow)) bash -c '"$@"' bash "$@" && return
+	timeout $((limit * slow)) bash -c '"$@"' bash "$@" && return
 	echo "guest: FAILED ($?): $*"
 	failed=$((failed + 1))
 }
@@ -82,7 +84,8 @@ check with unsynced /run/lying /run/big
 check umount /run/small
 check umount /run/lying
 cycles=$(word erb_cycles)
-check cycles "${cycles:-30}"
+cycles=${cycles:-30}
+limit=$((limit + 4 * cycles)) check cycles "$cycles"
 check umount /run/big
 check debug_end
 [ "$failed" = 0 ] || dmesg | tail -n 60
