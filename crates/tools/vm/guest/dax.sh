@@ -1,22 +1,8 @@
-#!/bin/bash
 # SPDX-License-Identifier: Apache-2.0 OR MIT
+# shellcheck shell=bash
 # The check `dax` of `erb lab vm`, in the guest: the checks of crates/proof/dax-vm on each kind of file system. erb_work=,
 # erb_ports=, erb_kills=, erb_seed= and erb_only= are on the kernel's command line. Ends the guest. The verdict is the line
 # `guest: N failed`.
-failed=0
-
-word() {
-	sed -n "s/.*\b$1=\([^ ]*\).*/\1/p" /proc/cmdline
-}
-
-# A thing without which nothing else can be looked at.
-need() {
-	"$@" && return
-	echo "guest: FAILED ($?): $*"
-	echo "guest: 1 failed"
-	busybox poweroff -f
-}
-
 # Both cards lead to the host, where the peer is. clsact has a place for filters on what comes in.
 network() {
 	local device number=2
@@ -70,7 +56,6 @@ place() {
 	need umount "$dir"
 }
 
-work=$(word erb_work)
 only=$(word erb_only)
 echo "guest: Linux $(uname -r)"
 for module in nfit nd_e820 nd_pmem ext4 xfs e1000 virtio_net sch_ingress cls_u32 act_gact af_packet; do

@@ -1,15 +1,10 @@
-#!/bin/bash
 # SPDX-License-Identifier: Apache-2.0 OR MIT
+# shellcheck shell=bash
 # The check `kmod` of `erb lab vm`, in the guest: the checks of crates/proof/kmod-vm, each with the module inserted anew. Behind
 # debug.sh. erb_work=, erb_cycles=, erb_only= and erb_slow= are on the kernel's command line. Ends the guest. The verdict is the
 # line `guest: N failed`.
-failed=0
 # Seconds of a check.
 limit=120
-
-word() {
-	sed -n "s/.*\b$1=\([^ ]*\).*/\1/p" /proc/cmdline
-}
 
 check() {
 	echo "--- $*"
@@ -56,11 +51,9 @@ cycles() {
 }
 
 export -f place with insert cycles debug_begin debug_end
-work=$(word erb_work)
 guest=$work/erb-kmod-vm
 module_file=$work/kmod/erb_io.ko
 only=$(word erb_only)
-slow=$(word erb_slow)
 export guest module_file only debug leaks
 echo "guest: Linux $(uname -r), $(cut -d. -f1 /proc/uptime) s after its begin"
 for module in loop ext4 veth libcrc32c; do

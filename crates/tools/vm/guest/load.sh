@@ -1,20 +1,7 @@
-#!/bin/bash
 # SPDX-License-Identifier: Apache-2.0 OR MIT
+# shellcheck shell=bash
 # The check `load` of `erb lab vm`, in the guest: each program is loaded by itself, then a lab's Redis is boosted, answers,
 # and is traced. erb_work= is on the kernel's command line. Ends the guest. The verdict is the line `guest: N failed`.
-failed=0
-
-word() {
-	sed -n "s/.*\b$1=\([^ ]*\).*/\1/p" /proc/cmdline
-}
-
-check() {
-	echo "--- $*, at $(cut -d. -f1 /proc/uptime) s"
-	"$@" && return
-	echo "guest: FAILED ($?): $*"
-	failed=$((failed + 1))
-}
-
 each_program_loads() {
 	mkdir /sys/fs/bpf/load
 	"$work/erb-load-vm" /sys/fs/bpf/load
@@ -52,7 +39,6 @@ trace_shows_answers() {
 	grep -q ' GET greeting => answered .*FAST_GET' /run/trace
 }
 
-work=$(word erb_work)
 erb=$work/erb
 echo "guest: Linux $(uname -r), $(cut -d. -f1 /proc/uptime) s after its begin"
 check each_program_loads

@@ -1,43 +1,10 @@
-#!/bin/bash
 # SPDX-License-Identifier: Apache-2.0 OR MIT
+# shellcheck shell=bash
 # The check `node` of `erb lab vm`, in the guest: Linux's own initiator on a storage node, both on the loopback. The store is
 # /dev/vda; what leaves the guest is written to /run/out, a folder of the host's. erb_work= is on the kernel's command line.
 # Ends the guest. The verdict is the line `guest: N failed`.
 nqn=nqn.2026-11.org.erb:node
 url=nvme://127.0.0.1
-failed=0
-
-word() {
-	sed -n "s/.*\b$1=\([^ ]*\).*/\1/p" /proc/cmdline
-}
-
-check() {
-	echo "--- $*"
-	"$@" && return
-	echo "guest: FAILED ($?): $*"
-	failed=$((failed + 1))
-}
-
-# A thing without which nothing else can be looked at.
-need() {
-	"$@" && return
-	echo "guest: FAILED ($?): $*"
-	echo "guest: 1 failed"
-	busybox poweroff -f
-}
-
-# within SECONDS COMMAND...: until it ends well. All is emulated, so nothing is soon.
-within() {
-	local second seconds=$1
-	shift
-	for second in $(seq "$((seconds * 5))"); do
-		"$@" && return
-		sleep 0.2
-	done
-	echo "not within $seconds s: $*"
-	return 1
-}
-
 # node_start [OPTION...]
 node_start() {
 	"$work/erb" node start /dev/vda --json "$@" >/run/node 2>&1 &
@@ -261,7 +228,6 @@ kernel_is_quiet() {
 	! grep -iE 'nvme|WARNING|BUG:|Oops|Call Trace|blocked for more' /run/said_by_kernel | grep -qvE "$1"
 }
 
-work=$(word erb_work)
 host=nqn.2026-11.org.example:linux
 echo "guest: Linux $(uname -r), $(nvme --version | head -n 1)"
 for module in virtio_blk nvme_tcp sch_netem af_packet; do

@@ -1,15 +1,8 @@
-#!/bin/bash
 # SPDX-License-Identifier: Apache-2.0 OR MIT
+# shellcheck shell=bash
 # The check `paths` of `erb lab vm`, in the guest: a real Redis behind a virtio-net card is boosted in the driver's XDP, and
 # all kinds of reads and writes come over another card. erb_work= and erb_only= are on the kernel's command line. Ends the guest.
 # The verdict is the line `guest: N failed`.
-failed=0
-
-word() {
-	sed -n "s/.*\b$1=\([^ ]*\).*/\1/p" /proc/cmdline
-}
-
-work=$(word erb_work)
 only=$(word erb_only)
 erb=$work/erb
 address=10.77.0.2
@@ -38,24 +31,8 @@ client() {
 	ip netns exec client "$@"
 }
 
-server() {
-	ip netns exec server "$@"
-}
-
 tool() {
 	client "$erb" check "$@"
-}
-
-# within SECONDS COMMAND...: until it ends well. All is emulated, so nothing is soon.
-within() {
-	local i seconds=$1
-	shift
-	for ((i = 0; i < seconds * 5; i++)); do
-		"$@" && return
-		sleep 0.2
-	done
-	echo "not within $seconds s: $*"
-	return 1
 }
 
 # end NAMESPACE DEVICE ADDRESS: that card is alone in it.

@@ -1,8 +1,7 @@
-#!/bin/bash
 # SPDX-License-Identifier: Apache-2.0 OR MIT
+# shellcheck shell=bash
 # The check `power` of `erb lab vm`, in the guest until its power is cut: a network, drives, and a program that does what the
 # host says.
-work=$(sed -n "s/.*\berb_work=\([^ ]*\).*/\1/p" /proc/cmdline)
 for module in virtio_net virtio_blk virtio_scsi sd_mod ext4; do
 	modprobe -q "$module" || echo "no module $module"
 done

@@ -1,9 +1,8 @@
-#!/bin/bash
 # SPDX-License-Identifier: Apache-2.0 OR MIT
+# shellcheck shell=bash
 # The check `sink` of `erb lab vm`, in the guest: a real Redis is boosted with the kernel module as its journal's sink, real
 # clients write, and of each segment a second name is kept, so that none that the daemon deletes is missed. Behind debug.sh. erb_work=,
 # erb_cycles=, erb_only= and erb_slow= are on the kernel's command line. Ends the guest. The verdict is the line `guest: N failed`.
-failed=0
 # SETs of each of four clients, each time.
 sets=500
 # Behind values of who fills a disk: so records need another block soon.
@@ -11,13 +10,7 @@ padding=$(printf '%1000s' '' | tr ' ' .)
 # What is to be in segments at the next look: LSNs behind this one.
 looked_at=0
 
-word() {
-	sed -n "s/.*\b$1=\([^ ]*\).*/\1/p" /proc/cmdline
-}
-
-work=$(word erb_work)
 only=$(word erb_only)
-slow=$(word erb_slow)
 boosted=
 erb=$work/erb
 disk=/run/disk
@@ -35,22 +28,6 @@ check() {
 	tail -n 5 /run/erb/*/log
 }
 
-server() {
-	ip netns exec server "$@"
-}
-
-# within SECONDS COMMAND...: until it ends well. All is emulated, so nothing is soon.
-within() {
-	local i seconds=$1
-	shift
-	for ((i = 0; i < seconds * 5 * slow; i++)); do
-		"$@" && return
-		sleep 0.2
-	done
-	echo "not within $seconds s: $*"
-	return 1
-}
-
 # number WORD...: what the status has there; a counter's name is one word of it.
 number() {
 	server "$erb" status --json >/run/status.new && mv /run/status.new /run/status
@@ -66,10 +43,6 @@ is_open() {
 
 is_drained() {
 	[ "$(number writes waiting)" = 0 ]
-}
-
-redis_answers() {
-	[ "$(server redis-cli ping)" = PONG ]
 }
 
 network() {

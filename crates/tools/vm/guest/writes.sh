@@ -1,37 +1,16 @@
-#!/bin/bash
 # SPDX-License-Identifier: Apache-2.0 OR MIT
+# shellcheck shell=bash
 # The check `writes` of `erb lab vm`, in the guest until its power is cut. Without words: a network, and a program that has these
 # steps done as the host says. With words: one step.
-work=$(sed -n "s/.*\berb_work=\([^ ]*\).*/\1/p" /proc/cmdline)
 erb=$work/erb
 disk=/run/disk
 journal=$disk/journal
-
-server() {
-	ip netns exec server "$@"
-}
-
-# within SECONDS COMMAND...: until it ends well. All is emulated, so nothing is soon.
-within() {
-	local i seconds=$1
-	shift
-	for ((i = 0; i < seconds * 5; i++)); do
-		"$@" && return
-		sleep 0.2
-	done
-	echo "not within $seconds s: $*"
-	return 1
-}
 
 # or_torn COMMAND...: of the journal. A torn end is no fault behind a cut: what lies before it counts.
 or_torn() {
 	local ended=0
 	"$@" || ended=$?
 	[ $ended = 0 ] || [ $ended = 30 ]
-}
-
-redis_answers() {
-	[ "$(server redis-cli ping 2>/dev/null)" = PONG ]
 }
 
 network() {

@@ -7,7 +7,7 @@
 //! - [`unpack`]: a kernel out of its packages. [`toolchain`]: the kernel module, with the compiler of the kernel's release.
 //! - [`initrd`]: a guest's first file system. [`machine`]: QEMU. [`device`]: what a machine has. [`wire`]: what is between a guest's
 //!   cards.
-//! - [`checks`]: what is tried, some with `guests` of more devices. [`options`]: what checks are told. `guest/`: what guests run.
+//! - [`checks`]: what is tried, some with `guests` of more devices. [`options`]: what checks are told. `guest/`: what guests run, behind `common.sh`.
 //! - [`run`]: a guest, from its start to what is wrong with it. [`host`]: what this machine does meanwhile. [`boots`]: guests that
 //!   another program starts, to cut their power.
 //! - [`judge`]: what a guest's log says.
@@ -57,6 +57,8 @@ use crate::toolchain::Headers;
 use crate::unpack::Unpacked;
 use crate::version::Wanted;
 
+/// Stands before what each guest runs.
+const COMMON: &str = include_str!("../guest/common.sh");
 /// Kernels that are tried if none is named.
 const USUAL: [Wanted; 2] = [Wanted::Series((6, 12)), Wanted::Newest];
 /// What unpacking kernels needs of this machine: a program or file, and its package.
@@ -381,7 +383,7 @@ impl Lab<'_> {
         if self.args.build {
             return Ok(());
         }
-        fs::write(dir.join(SCRIPT), guest.script)?;
+        fs::write(dir.join(SCRIPT), [COMMON, guest.script].concat())?;
         for program in [self.erb.found()?, &erb_lab::beside("erb-lab")?] {
             let to = dir.join(program.file_name().unwrap_or_default());
             fs::copy(program, to).with_context(|| format!("cannot copy {}", program.display()))?;
