@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Compiles the programs that push records with clang for BPF, and the checks for this machine.
+//! Compiles the programs that push records, and that look at pushes, with clang for BPF, and the checks for this machine.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
 /// The checks, as they lie in `guest`.
-const CHECKS: [&str; 2] = ["guest", "main"];
+const CHECKS: [&str; 3] = ["aof", "guest", "main"];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let (out, libbpf) = erb_clang::build_handler("bpf", "../../../bpf", &["push"], "v3")?;
+    let (out, libbpf) = erb_clang::build_handler("bpf", "../../../bpf", &["aof", "push"], "v3")?;
     let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
     let kmod = root.join("../../../kmod");
     for path in [

@@ -13,6 +13,9 @@
 /* CHECK, the module's file, two folders. 0: it holds. */
 int guest_check(const char *const *words, const void *programs, size_t bytes);
 
+/* Redis's process, the C library that it has. Hands over what is pushed until it is killed. */
+int guest_aof(const char *const *words, const void *programs, size_t bytes);
+
 /* Prints what is wrong and ends this process, unless it is so. */
 void need(bool is_so, const char *what);
 

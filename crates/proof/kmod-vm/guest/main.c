@@ -180,18 +180,46 @@ static void *give_files(void *at)
 	return NULL;
 }
 
+static bool marks_end;
+
+static void mark(const char *what, u64 lsn)
+{
+	char command[96];
+
+	snprintf(command, sizeof(command), "dmsetup message logged 0 mark %s-%llu", what, lsn);
+	need(system(command) == 0, "the disk's log is told");
+}
+
+/* What the module says of itself is said to the disk's log, as soon as it is known. */
+static void *mark_all(void *at)
+{
+	u64 synced = 0, written = 0;
+
+	while (!__atomic_load_n(&marks_end, __ATOMIC_RELAXED)) {
+		struct erb_io_status status = device_status(*(int *)at);
+
+		if (status.synced_lsn != synced)
+			mark("synced", synced = status.synced_lsn);
+		if (status.written_lsn != written)
+			mark("written", written = status.written_lsn);
+		usleep(1000);
+	}
+	return NULL;
+}
+
 /* Files take each other's place while records come. */
-static void check_beside(void)
+static void beside(bool marks)
 {
 	struct push_state *state = programs_load(0);
 	char name[NAME_BYTES];
 	struct erb_io_status status;
 	u64 last = 0, count = 0;
-	pthread_t giver;
+	pthread_t giver, marker;
 	int device;
 
 	file_path(name, 1);
 	device = begin(1, 1, name);
+	need(!marks || !pthread_create(&marker, NULL, mark_all, &device), "a thread begins");
 	need(!pthread_create(&giver, NULL, give_files, &device), "a thread begins");
 	do {
 		programs_run(20000);
@@ -200,6 +228,9 @@ static void check_beside(void)
 	} while (status.files < FILES);
 	pthread_join(giver, NULL);
 	device_wait_synced(device, state->lsn);
+	__atomic_store_n(&marks_end, true, __ATOMIC_RELAXED);
+	if (marks)
+		pthread_join(marker, NULL);
 	for (int number = 1; number <= FILES; number++) {
 		if (number == FILES)
 			need(device_status(device).before_lsn == last,
@@ -209,6 +240,17 @@ static void check_beside(void)
 	}
 	printf("%llu records in %d files\n", count, FILES);
 	need(count == state->pushed && last == state->lsn, "all is in the files");
+}
+
+static void check_beside(void)
+{
+	beside(false);
+}
+
+/* The same on a disk that logs writes and flushes: src/cuts.rs judges what it has behind each of them. */
+static void check_flushes(void)
+{
+	beside(true);
 }
 
 /* Packets of a network, not of a test call. */
@@ -394,6 +436,8 @@ int guest_check(const char *const *words, const void *programs, size_t bytes)
 		check_log();
 	else if (!strcmp(check, "beside"))
 		check_beside();
+	else if (!strcmp(check, "flushes"))
+		check_flushes();
 	else if (!strcmp(check, "packets"))
 		check_packets();
 	else if (!strcmp(check, "full"))

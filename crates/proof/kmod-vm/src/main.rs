@@ -2,41 +2,63 @@
 //! Checks of the kernel module on the kernel that runs: `erb-kmod-vm CHECK MODULE FOLDER FOLDER`, where the folders are on the
 //! file systems that the check is about. `erb lab vm kmod` runs it under other kernels.
 //!
+//! `erb-kmod-vm aof PROCESS LIBRARY` is the source paper's own way, for study (`erb lab vm study`): what the module takes is appended
+//! to the log of that Redis too, which has this C library. It ends when it is killed.
+//!
 //! The checks are C (`guest/`), as is what they share with the module: its calls and a segment's layout.
+//!
+//! `erb-kmod-vm cuts LOG DISK FOLDER` judges what power cuts would leave of a disk whose writes were logged.
 //!
 //! Exit code 0: it holds.
 
+mod cuts;
+
 use std::env;
+use std::ffi::OsStr;
 use std::ffi::{CString, c_char, c_int, c_void};
-use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail};
 // The checks call it.
 use libbpf_sys as _;
 
 /// What pushes records.
 static PROGRAMS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/push.bpf.o"));
-/// Of the command line.
-const WORDS: usize = 4;
+/// What looks at pushes.
+static AOF: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/aof.bpf.o"));
+
+/// A part written in C: its words, its programs, how many bytes they are.
+type Part = unsafe extern "C" fn(*const *const c_char, *const c_void, usize) -> c_int;
 
 // SAFETY: as `guest/guest.h` has it.
 unsafe extern "C" {
     fn guest_check(words: *const *const c_char, programs: *const c_void, bytes: usize) -> c_int;
+    fn guest_aof(words: *const *const c_char, programs: *const c_void, bytes: usize) -> c_int;
 }
 
 fn main() -> Result<ExitCode> {
     let words = env::args_os().skip(1);
     let words = words.map(|word| CString::new(word.into_vec()));
     let words: Vec<CString> = words.collect::<Result<_, _>>()?;
-    ensure!(
-        words.len() == WORDS,
-        "usage: erb-kmod-vm CHECK MODULE FOLDER FOLDER"
-    );
+    if let [word, log, disk, folder] = &words[..]
+        && word.as_bytes() == b"cuts"
+    {
+        let [log, disk, folder] =
+            [log, disk, folder].map(|word| Path::new(OsStr::from_bytes(word.as_bytes())));
+        return cuts::judge(log, disk, folder).map(|()| ExitCode::SUCCESS);
+    }
     let pointers: Vec<*const c_char> = words.iter().map(|word| word.as_ptr()).collect();
-    // SAFETY: four strings that end with a zero, and so many bytes; all live until it returns, and no other thread runs.
-    let result =
-        unsafe { guest_check(pointers.as_ptr(), PROGRAMS.as_ptr().cast(), PROGRAMS.len()) };
+    let is_aof = words.first().is_some_and(|word| word.as_bytes() == b"aof");
+    let (part, words, programs): (Part, _, _) = match pointers.len() {
+        3 if is_aof => (guest_aof, &pointers[1..], AOF),
+        4 if !is_aof => (guest_check, &pointers[..], PROGRAMS),
+        _ => bail!("usage: erb-kmod-vm CHECK MODULE FOLDER FOLDER, or aof PROCESS LIBRARY"),
+    };
+    // SAFETY: as many strings that end with a zero as it takes, and so many bytes; all live until it returns, and no other thread
+    // runs.
+    let result = unsafe { part(words.as_ptr(), programs.as_ptr().cast(), programs.len()) };
     Ok(if result == 0 {
         ExitCode::SUCCESS
     } else {

@@ -26,6 +26,24 @@ place() {
 		mount -o loop "/run/images/$name/image" "$at"
 }
 
+# An ext4 on a disk that logs each write and each flush.
+place_logged() {
+	[[ flushes == *$only* ]] || return 0
+	local at=/run/images/logged disk log
+	mkdir -p $at /run/logged && truncate -s 48M $at/image && truncate -s 256M $at/log &&
+		mkfs.ext4 -q -F -m 0 -E lazy_itable_init=1,nodiscard $at/image && cp $at/image $at/begin || return
+	disk=$(losetup -f --show $at/image) && log=$(losetup -f --show $at/log) &&
+		dmsetup create --table "0 $(blockdev --getsz "$disk") log-writes $disk $log" logged &&
+		mount /dev/mapper/logged /run/logged
+}
+
+# Power is cut behind each flush.
+cuts() {
+	[[ flushes == *$only* ]] || return 0
+	umount /run/logged && dmsetup remove logged &&
+		"$guest" cuts /run/images/logged/log /run/images/logged/begin /run/images/logged
+}
+
 # with CHECK FOLDER FOLDER: the module must go behind it.
 with() {
 	[[ $1 == *$only* ]] || return 0
@@ -50,13 +68,15 @@ cycles() {
 	echo "$count times inserted and removed"
 }
 
-export -f place with insert cycles debug_begin debug_end
+export -f place place_logged with cuts insert cycles debug_begin debug_end
 guest=$work/erb-kmod-vm
 module_file=$work/kmod/erb_io.ko
 only=$(word erb_only)
 export guest module_file only debug leaks
+# It makes names of devices itself.
+export DM_DISABLE_UDEV=1
 echo "guest: Linux $(uname -r), $(cut -d. -f1 /proc/uptime) s after its begin"
-for module in loop ext4 veth libcrc32c; do
+for module in loop ext4 veth libcrc32c dm-log-writes; do
 	modprobe -q "$module"
 done
 check debug_begin
@@ -74,6 +94,9 @@ for name in refused log beside packets killed frozen gap; do
 done
 check with full /run/small /run/big
 check with unsynced /run/lying /run/big
+check place_logged
+check with flushes /run/logged /run/logged
+check cuts
 check umount /run/small
 check umount /run/lying
 cycles=$(word erb_cycles)

@@ -25,6 +25,8 @@ pub enum Check {
     Kmod,
     /// A boost with the kernel module as its journal's sink.
     Sink,
+    /// The source paper's own way with the kernel module, and what it breaks.
+    Study,
     /// The storage node under Linux's own initiator.
     Node,
     /// The storage node, its power cut.
@@ -141,7 +143,7 @@ static KMOD: Guest = Guest {
     chooses: true,
     memory: 1024,
     programs: &["erb-kmod-vm"],
-    packages: &[MKFS],
+    packages: &[MKFS, ("/sbin/dmsetup", "dmsetup")],
     needed: |_| Needed::Headers,
     prepare: toolchain::module,
     ..Guest::PLAIN
@@ -150,16 +152,32 @@ static KMOD: Guest = Guest {
 static SINK: Guest = Guest {
     script: concat!(
         include_str!("../guest/debug.sh"),
+        include_str!("../guest/boosted.sh"),
         include_str!("../guest/sink.sh")
     ),
     chooses: true,
     memory: 1500,
-    packages: &[MKFS, REDIS, ("/usr/bin/python3", "python3")],
+    packages: &[MKFS, REDIS, PYTHON],
     needed: |_| Needed::Headers,
     prepare: toolchain::module,
     ..Guest::PLAIN
 };
 
+static STUDY: Guest = Guest {
+    script: concat!(
+        include_str!("../guest/debug.sh"),
+        include_str!("../guest/boosted.sh"),
+        include_str!("../guest/study.sh")
+    ),
+    memory: 1500,
+    programs: &["erb-kmod-vm"],
+    packages: &[REDIS, PYTHON],
+    needed: |_| Needed::Headers,
+    prepare: toolchain::module_for_study,
+    ..Guest::PLAIN
+};
+
+const PYTHON: Package = ("/usr/bin/python3", "python3");
 pub(crate) const MKFS: Package = ("/sbin/mkfs.ext4", "e2fsprogs");
 pub(crate) const REDIS: Package = ("/usr/bin/redis-server", "redis-server");
 
@@ -188,6 +206,7 @@ impl Check {
             Self::Paths => &PATHS,
             Self::Kmod => &KMOD,
             Self::Sink => &SINK,
+            Self::Study => &STUDY,
             Self::Node => &NODE,
             Self::Power => &POWER,
             Self::Dax => &DAX,

@@ -59,9 +59,12 @@ const OWN: [(&str, &str); 5] = [
 ];
 /// What a build must not say. Without a description of its types no program can use the module.
 const BAD_WORDS: [&str; 2] = ["warning", "Skipping BTF"];
-/// In a namespace of mounts: a root, the sources, where their headers are.
+/// In a namespace of mounts: a root, the sources, words for make.
 const INSIDE: &str = "mount -t proc proc \"$1/proc\"; mount --rbind /dev \"$1/dev\"; mount --bind \"$2\" \"$1/mnt\"; \
-                      exec chroot \"$1\" /usr/bin/env -i PATH=/usr/sbin:/usr/bin LC_ALL=C make -C /mnt KDIR=\"$3\"";
+                      root=$1; shift 2; \
+                      exec chroot \"$root\" /usr/bin/env -i PATH=/usr/sbin:/usr/bin LC_ALL=C make -C /mnt \"$@\"";
+/// Has the paper's own way built with the module.
+const STUDY: &str = "STUDY=1";
 
 /// Headers of a kernel that are there, and so what builds with them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,14 +115,27 @@ impl Headers {
 /// # Errors
 /// If there are no sources or headers; if it does not build, or the build warns.
 pub fn module(case: &Case<'_>) -> Result<()> {
+    build(case, None)
+}
+
+/// The same, and `kmod/study/erb_aof.ko` beside it.
+///
+/// # Errors
+/// As [`module`].
+pub fn module_for_study(case: &Case<'_>) -> Result<()> {
+    build(case, Some(STUDY))
+}
+
+fn build(case: &Case<'_>, word: Option<&str>) -> Result<()> {
     let version = &case.kernel.version;
     let root = checks::sources(case.check, "kmod/Makefile")?;
     let to = case.dir.join("kmod");
     let mut copy = Command::new("make");
     copy.arg("-s").arg("-C").arg(root.join("kmod")).arg("dkms");
-    output(copy.arg(format!("TO={}", to.display())))?;
+    output(copy.arg(format!("TO={}", to.display())).args(word))?;
     let headers = case.kernel.headers.as_ref();
     let mut make = headers.context("the kernel has no headers")?.make(&to)?;
+    make.args(word);
     let said = case.dir.join("built");
     let done = make.stdin(Stdio::null()).output();
     let done = done.context("cannot start the module's build")?;
@@ -295,7 +311,8 @@ fn extract(file: &Path, root: &Path) -> Result<()> {
 fn inside(root: &Path, sources: &Path, headers: &Path) -> Command {
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-euc", INSIDE, "inside"]);
-    command.arg(root).arg(sources).arg(headers);
+    command.arg(root).arg(sources);
+    command.arg(format!("KDIR={}", headers.display()));
     command
 }
 
