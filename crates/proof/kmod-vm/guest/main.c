@@ -6,10 +6,12 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/dm-ioctl.h>
 #include <linux/fs.h>
 #include <net/if.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -152,13 +154,17 @@ static void check_log(void)
 	need(last == state->lsn && state->pushed >= 100000, "each number is there");
 }
 
-#define FILES	   6 /* that take each other's place while records come */
-#define NAME_BYTES (sizeof(path[0]) + 16)
+#define FILES	    6 /* that take each other's place while records come */
+#define FILE_US	    50000
+#define SLOW_FACTOR 20 /* where somebody says of each state what it is */
+#define NAME_BYTES  (sizeof(path[0]) + 16)
 
 static void file_path(char *to, int number)
 {
 	snprintf(to, NAME_BYTES, "%s.%d", path[0], number);
 }
+
+static bool marks, marks_end;
 
 static void *give_files(void *at)
 {
@@ -171,7 +177,7 @@ static void *give_files(void *at)
 		file_path(name, number);
 		fd = segment_make(name, 0, number, first);
 		do {
-			usleep(50000);
+			usleep(marks ? SLOW_FACTOR * FILE_US : FILE_US);
 			error = device_give_next(device, fd, number, first);
 		} while (error == EBUSY);
 		need(error == 0, "the next file is taken while records come");
@@ -180,35 +186,41 @@ static void *give_files(void *at)
 	return NULL;
 }
 
-static bool marks_end;
-
-static void mark(const char *what, u64 lsn)
+static void mark(int mapper, const char *what, u64 lsn)
 {
-	char command[96];
+	struct {
+		struct dm_ioctl head;
+		u64 sector; /* with the text struct dm_target_msg */
+		char text[64];
+	} call = {.head = {.version = {DM_VERSION_MAJOR},
+			   .data_size = sizeof(call),
+			   .data_start = offsetof(typeof(call), sector),
+			   .name = "logged"}};
 
-	snprintf(command, sizeof(command), "dmsetup message logged 0 mark %s-%llu", what, lsn);
-	need(system(command) == 0, "the disk's log is told");
+	snprintf(call.text, sizeof(call.text), "mark %s-%llu", what, lsn);
+	need(ioctl(mapper, DM_TARGET_MSG, &call) == 0, "the disk's log is told");
 }
 
 /* What the module says of itself is said to the disk's log, as soon as it is known. */
 static void *mark_all(void *at)
 {
+	int mapper = open("/dev/mapper/control", O_RDWR);
 	u64 synced = 0, written = 0;
 
 	while (!__atomic_load_n(&marks_end, __ATOMIC_RELAXED)) {
 		struct erb_io_status status = device_status(*(int *)at);
 
 		if (status.synced_lsn != synced)
-			mark("synced", synced = status.synced_lsn);
+			mark(mapper, "synced", synced = status.synced_lsn);
 		if (status.written_lsn != written)
-			mark("written", written = status.written_lsn);
+			mark(mapper, "written", written = status.written_lsn);
 		usleep(1000);
 	}
 	return NULL;
 }
 
 /* Files take each other's place while records come. */
-static void beside(bool marks)
+static void check_beside(void)
 {
 	struct push_state *state = programs_load(0);
 	char name[NAME_BYTES];
@@ -222,7 +234,8 @@ static void beside(bool marks)
 	need(!marks || !pthread_create(&marker, NULL, mark_all, &device), "a thread begins");
 	need(!pthread_create(&giver, NULL, give_files, &device), "a thread begins");
 	do {
-		programs_run(20000);
+		programs_run(marks ? 100 : 20000);
+		usleep(marks ? FILE_US : 0);
 		status = device_status(device);
 		need(status.gate == GATE_OPEN, "the gate stays open");
 	} while (status.files < FILES);
@@ -242,15 +255,11 @@ static void beside(bool marks)
 	need(count == state->pushed && last == state->lsn, "all is in the files");
 }
 
-static void check_beside(void)
-{
-	beside(false);
-}
-
 /* The same on a disk that logs writes and flushes: src/cuts.rs judges what it has behind each of them. */
 static void check_flushes(void)
 {
-	beside(true);
+	marks = true;
+	check_beside();
 }
 
 /* Packets of a network, not of a test call. */
