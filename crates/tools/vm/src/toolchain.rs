@@ -19,6 +19,7 @@ use crate::checks::{self, Case};
 use crate::fault::Missing;
 use crate::kernels::{Kernel, Kernels};
 use crate::lists::{Deb, Lists};
+use crate::machine::ends_with_us;
 
 /// Debian's releases of which kernels are tried, with their suites.
 const RELEASES: [(u32, [&str; 3]); 2] = [
@@ -59,8 +60,10 @@ const OWN: [(&str, &str); 5] = [
 ];
 /// What a build must not say. Without a description of its types no program can use the module.
 const BAD_WORDS: [&str; 2] = ["warning", "Skipping BTF"];
+/// Where that lies.
+const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 /// In a namespace of mounts: a root, the sources, where their headers are.
-const INSIDE: &str = "mount -t proc proc \"$1/proc\"; mount --rbind /dev \"$1/dev\"; mount --bind \"$2\" \"$1/mnt\"; \
+const INSIDE: &str = "PATH=/usr/sbin:/usr/bin:/sbin:/bin; mount -t proc proc \"$1/proc\"; mount --rbind /dev \"$1/dev\"; mount --bind \"$2\" \"$1/mnt\"; \
                       exec chroot \"$1\" /usr/bin/env -i PATH=/usr/sbin:/usr/bin LC_ALL=C make -C /mnt KDIR=\"$3\"";
 
 /// Headers of a kernel that are there, and so what builds with them.
@@ -121,6 +124,7 @@ pub fn module(case: &Case<'_>) -> Result<()> {
     let headers = case.kernel.headers.as_ref();
     let mut make = headers.context("the kernel has no headers")?.make(&to)?;
     let said = case.dir.join("built");
+    ends_with_us(&mut make);
     let done = make.stdin(Stdio::null()).output();
     let done = done.context("cannot start the module's build")?;
     let text = [done.stdout, done.stderr].concat();
@@ -166,6 +170,8 @@ fn own(sources: &Path, headers: &Path) -> Result<Command> {
         return Err(Missing::Packages(missing.join(" ")).into());
     }
     let mut make = Command::new("make");
+    // What the environment says of compilers and processors is about other builds, and a warning is known by its English word.
+    make.env_clear().env("PATH", PATH).env("LC_ALL", "C");
     make.arg("-C").arg(sources);
     make.arg(format!("KDIR={}", headers.display()));
     Ok(make)
@@ -176,6 +182,7 @@ fn unpacked(vm: &Path, name: &str, kernels: &Kernels, lists: &Lists) -> Result<P
     let dir = vm.join(name.replacen("linux-headers", "headers", 1));
     let folder = dir.join("usr/src").join(name);
     if dir.join("done").exists() {
+        place(&folder, &dir)?;
         return Ok(folder);
     }
     eprintln!("vm: unpacking {name}");
@@ -187,14 +194,34 @@ fn unpacked(vm: &Path, name: &str, kernels: &Kernels, lists: &Lists) -> Result<P
             .unpack(part, &dir)
             .map_err(|error| gone(name, &error))?;
     }
-    // They name each other by where they would be installed.
+    place(&folder, &dir)?;
+    fs::write(dir.join("done"), "")?;
+    Ok(folder)
+}
+
+/// Headers name each other by where they would be installed; or by where they were, if the target folder was moved since.
+fn place(folder: &Path, dir: &Path) -> Result<()> {
     let file = folder.join("Makefile");
     let text =
         fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
-    let here = format!("{}/usr/src/", dir.display());
-    fs::write(&file, text.replace("/usr/src/", &here))?;
-    fs::write(dir.join("done"), "")?;
-    Ok(folder)
+    let placed = placed(&text, dir);
+    if placed != text {
+        fs::write(&file, placed).with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    Ok(())
+}
+
+fn placed(text: &str, dir: &Path) -> String {
+    const INCLUDE: &str = "include ";
+    const SOURCES: &str = "/usr/src/";
+    let line = |line: &str| {
+        let path = line.strip_prefix(INCLUDE);
+        match path.and_then(|path| path.rsplit_once(SOURCES)) {
+            Some((_, name)) => format!("{INCLUDE}{}{SOURCES}{name}", dir.display()),
+            None => line.to_owned(),
+        }
+    };
+    text.split('\n').map(line).collect::<Vec<_>>().join("\n")
 }
 
 fn gone(headers: &str, error: &anyhow::Error) -> Missing {
@@ -336,6 +363,16 @@ mod tests {
         ] {
             assert_eq!(bad_lines(&format!("{good}{line}\n")), [line]);
         }
+    }
+
+    #[test]
+    fn headers_name_each_other_where_they_are() {
+        let installed = "include /usr/src/linux-headers-6.12.1-common/Makefile\n# /usr/src/\n";
+        let here = "include /new place/usr/src/linux-headers-6.12.1-common/Makefile\n# /usr/src/\n";
+        let at = |text: &str| placed(text, Path::new("/new place"));
+        assert_eq!(at(installed), here);
+        assert_eq!(at(&placed(installed, Path::new("/old/usr/src/erb"))), here);
+        assert_eq!(at(here), here);
     }
 
     #[test]
