@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
+use erb_kv::Status;
 use erb_vm::boots::Booted;
 use erb_vm::device::Device;
 use thiserror::Error;
@@ -58,7 +59,7 @@ pub(crate) fn verdict(ended: Result<()>, is_lying: bool, lied: u64) -> Result<()
     match ended {
         ended if !is_lying => ended,
         Ok(()) => bail!("the drives lied, and nothing was missed: the test shows nothing"),
-        Err(error) if lied == 0 || error.is::<NotUp>() => {
+        Err(error) if lied == 0 || error.is::<NotUp>() || is_busy(&error) => {
             Err(error.context("it did not come to what drives that lie have lost"))
         }
         Err(error) => {
@@ -66,6 +67,12 @@ pub(crate) fn verdict(ended: Result<()>, is_lying: bool, lied: u64) -> Result<()
             Ok(())
         }
     }
+}
+
+/// So says a node that is slow, whatever its drive has lost.
+fn is_busy(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<erb_kv::Error>();
+    error.is_some_and(|error| error.status() == Some(Status::BUSY))
 }
 
 /// No cut is begun that would not end in time, if it takes as long as the longest so far.
@@ -133,6 +140,11 @@ mod tests {
         assert!(verdict(lost(), true, 0).is_err(), "no cut was made");
         let of_no_guest = verdict(no_guest(), true, 3).unwrap_err();
         assert!(format!("{of_no_guest:#}").contains("the guest has ended"));
+        let busy = erb_kv::Error::Status {
+            status: Status::BUSY,
+            result: 0,
+        };
+        assert!(verdict(Err(busy.into()), true, 3).is_err());
         assert!(verdict(no_guest().context("at work"), true, 3).is_err());
         assert!(verdict(Ok(()), true, 3).is_err());
         assert!(verdict(Ok(()), false, 0).is_ok());
