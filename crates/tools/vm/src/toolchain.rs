@@ -118,7 +118,7 @@ pub fn module(case: &Case<'_>) -> Result<()> {
     let version = &case.kernel.version;
     let root = checks::sources(case.check, "kmod/Makefile")?;
     let to = case.dir.join("kmod");
-    let mut copy = Command::new("make");
+    let mut copy = plain_make();
     copy.arg("-s").arg("-C").arg(root.join("kmod")).arg("dkms");
     output(copy.arg(format!("TO={}", to.display())))?;
     let headers = case.kernel.headers.as_ref();
@@ -169,12 +169,17 @@ fn own(sources: &Path, headers: &Path) -> Result<Command> {
     if !missing.is_empty() {
         return Err(Missing::Packages(missing.join(" ")).into());
     }
-    let mut make = Command::new("make");
-    // What the environment says of compilers and processors is about other builds, and a warning is known by its English word.
-    make.env_clear().env("PATH", PATH).env("LC_ALL", "C");
+    let mut make = plain_make();
     make.arg("-C").arg(sources);
     make.arg(format!("KDIR={}", headers.display()));
     Ok(make)
+}
+
+/// What the environment says of compilers and processors is about other builds, and a warning is known by its English word.
+fn plain_make() -> Command {
+    let mut make = Command::new("make");
+    make.env_clear().env("PATH", PATH).env("LC_ALL", "C");
+    make
 }
 
 /// Headers for this machine's compiler: the folder to build in.

@@ -6,7 +6,6 @@
 //! a locked one. And what the wire loses, repeats, reorders or corrupts is the guest's to say: a line `wire: loss=1% seed=7`
 //! on its console, or `wire: reset`.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -52,7 +51,7 @@ impl Wire {
     /// If this process may not make devices, or the middle box does not come up.
     pub fn new(dir: &Path) -> Result<Self> {
         let namespace = format!("{NAMES}{}", std::process::id());
-        remove_left(Path::new(netns::NETNS_DIR));
+        netns::remove_left(NAMES);
         netns::create(&namespace)?;
         let made = Self::make(&namespace, dir);
         if made.is_err() {
@@ -146,48 +145,12 @@ impl Wire {
     }
 }
 
-/// Removes the namespaces of processes that were killed, or had this one's number.
-fn remove_left(dir: &Path) {
-    let names = fs::read_dir(dir).into_iter().flatten().flatten();
-    for name in names.map(|entry| entry.file_name()) {
-        let name = name.to_string_lossy();
-        if is_left(&name, |process| Path::new("/proc").join(process).exists()) {
-            if let Err(error) = netns::remove(&name) {
-                eprintln!("vm: {error:#}");
-            }
-        }
-    }
-}
-
-fn is_left(name: &str, runs: impl Fn(&str) -> bool) -> bool {
-    let Some(process) = name.strip_prefix(NAMES) else {
-        return false;
-    };
-    let number = process.parse::<u32>();
-    number.is_ok_and(|number| number == std::process::id() || !runs(process))
-}
-
 impl Drop for Wire {
     fn drop(&mut self) {
         let _ = self.middle.kill();
         let _ = self.middle.wait();
         if let Err(error) = netns::remove(&self.namespace) {
             eprintln!("vm: {error:#}");
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_killed_process_has_left_is_removed() {
-        let runs = |process: &str| process == "77";
-        assert!(is_left("erb-vm-78", runs));
-        assert!(is_left(&format!("erb-vm-{}", std::process::id()), |_| true));
-        for name in ["erb-vm-77", "erb-vm-", "erb-vm-x", "erb-other-78", "78"] {
-            assert!(!is_left(name, runs), "{name}");
         }
     }
 }
