@@ -194,7 +194,7 @@ mod tests {
             std::thread::yield_now();
         }
         assert_eq!(of_thread(pid, "a-journa").unwrap(), 0);
-        let _: Result<(), _> = say.send(());
+        say.send(()).unwrap();
         thread.join().unwrap();
     }
 

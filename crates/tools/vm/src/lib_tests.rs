@@ -59,8 +59,8 @@ fn what_cannot_be_meant_is_refused() {
     ] {
         assert!(args(words).is_err(), "{words:?}");
     }
-    assert!(can_be_told(Path::new("/home/me/\u{e9}rb/target/vm")).is_ok());
-    assert!(can_be_told(Path::new("/home/me/my project/target/vm")).is_err());
+    assert!(can_be_told(Path::new("/srv/\u{e9}rb/target/vm")).is_ok());
+    assert!(can_be_told(Path::new("/srv/my project/target/vm")).is_err());
 }
 
 #[test]
