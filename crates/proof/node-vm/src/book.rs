@@ -8,10 +8,14 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use erb_kv::{Change, Client, Condition, Error, RollBack, Selector, Status, Target, Write};
 
+/// A node may be busy for so long.
+const BUSY: Duration = Duration::from_secs(30);
 /// Writers at once.
 pub const WRITERS: u64 = 8;
 /// Keys of a writer. 0 and 1 change together; 2 and 3 too, and are then rolled back.
@@ -67,9 +71,22 @@ fn whole<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("nobody has failed with it")
 }
 
+/// A call that a busy node has to be asked for again, as it says itself: for so long.
+fn repeated<T>(mut call: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+    let begun = Instant::now();
+    loop {
+        match call() {
+            Err(error) if error.status() == Some(Status::BUSY) && begun.elapsed() < BUSY => {
+                thread::sleep(Duration::from_millis(20));
+            }
+            done => return done,
+        }
+    }
+}
+
 /// The number of a key's value; 0: it has none.
 fn found(client: &mut Client, writer: u64, key: u64, at: Selector) -> Result<u64> {
-    match client.get(&key_of(writer, key), at) {
+    match repeated(|| client.get(&key_of(writer, key), at)) {
         Ok(value) => number_of(&value.value),
         Err(error) if error.status() == Some(Status::ABSENT) => Ok(0),
         Err(error) => Err(error.into()),
@@ -141,20 +158,21 @@ impl Book {
                     condition: Condition::Any,
                 })
                 .collect();
-            client.batch(&writes)
+            repeated(|| client.batch(&writes))
         };
         match keys[..] {
-            [key] => client.put(&key_of(writer, key), &value_of(number), None),
+            [key] => repeated(|| client.put(&key_of(writer, key), &value_of(number), None)),
             [2, 3] => {
                 let version = batch(client, number)?;
                 // A number that is never acknowledged: nobody may find it once the roll back is.
                 batch(client, number + SPOILT)?;
-                client.roll_back(&RollBack {
+                let roll_back = RollBack {
                     prefix: format!("w{writer}-").into_bytes(),
                     target: Target::Moment(version),
                     unless_written_since: None,
                     is_dry_run: false,
-                })?;
+                };
+                repeated(|| client.roll_back(&roll_back))?;
                 Ok(version)
             }
             _ => batch(client, number),

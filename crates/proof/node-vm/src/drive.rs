@@ -74,6 +74,8 @@ pub struct Counts {
     pub unsure: u64,
     /// Those of them that lost a write.
     pub lost: u64,
+    /// Those that lost one while the drive lied.
+    pub lied: u64,
 }
 
 /// A drive. Its clones are the same one.
@@ -297,7 +299,9 @@ impl Medium {
             } else {
                 0
             };
-            self.counts.lost += u64::from(kept < writes.len());
+            let has_lost = u64::from(kept < writes.len());
+            self.counts.lost += has_lost;
+            self.counts.lied += if self.lies { has_lost } else { 0 };
             if let Some(write) = writes[..kept].last() {
                 self.stable[sector * SECTOR..][..SECTOR].copy_from_slice(write);
             }
@@ -416,7 +420,9 @@ mod tests {
             medium.run(&request(WRITE, FUA, 0, 1));
             medium.run(&request(FLUSH, 0, 0, 0));
             medium.cut();
-            medium.read(0, SECTOR) == [0; SECTOR]
+            let is_lost = medium.read(0, SECTOR) == [0; SECTOR];
+            assert_eq!(medium.counts.lied, u64::from(is_lost));
+            is_lost
         });
         assert!(lost.count() > 0);
     }

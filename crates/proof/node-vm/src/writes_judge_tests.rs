@@ -4,6 +4,15 @@
 use super::*;
 use crate::writes_load::{COUNTER, Does, SUM, call};
 
+#[test]
+fn each_cut_can_be_asked_for() {
+    let all = When::value_variants()
+        .iter()
+        .filter_map(When::to_possible_value);
+    let names: Vec<String> = all.map(|value| value.get_name().to_owned()).collect();
+    assert_eq!(names, erb_vm::options::CUTS);
+}
+
 /// Each client says a call each 10 ms, which is answered within one.
 fn book(calls: u64) -> Book {
     let told = (0..calls).flat_map(|number| {

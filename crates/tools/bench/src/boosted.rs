@@ -188,7 +188,7 @@ impl Boosted {
             if good(&status) {
                 return Ok(());
             }
-            ensure!(Instant::now() < end, "{what}: {:?}", status.writes);
+            ensure!(Instant::now() < end, "{what}: {}", why(&status.writes));
             sleep(LOOK);
         }
     }
@@ -202,5 +202,37 @@ impl Boosted {
     /// them any more: their client's route is a black hole.
     pub fn detach(&self) -> Result<()> {
         self.boost.detach()
+    }
+}
+
+/// What speaks against answering writes; all that is told of them, if nothing does.
+fn why(writes: &WritesReport) -> String {
+    let unmet = writes.conditions.iter().filter(|condition| !condition.met);
+    let unmet: Vec<&str> = unmet.map(|condition| condition.why.as_str()).collect();
+    if unmet.is_empty() {
+        format!("{writes:?}")
+    } else {
+        unmet.join("; ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use erb_report::ConditionReport;
+
+    use super::*;
+
+    #[test]
+    fn whoever_waits_in_vain_is_told_what_is_not_met() {
+        let condition = |met, why: &str| ConditionReport {
+            condition: "disk".to_owned(),
+            met,
+            means: "the journal can be written".to_owned(),
+            why: why.to_owned(),
+        };
+        let mut writes = WritesReport::default();
+        assert!(why(&writes).contains("WritesReport"));
+        writes.conditions = vec![condition(true, ""), condition(false, "no space is left")];
+        assert_eq!(why(&writes), "no space is left");
     }
 }

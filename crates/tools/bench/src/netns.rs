@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result};
-use erb_lab::netns::{create, remove, run_in, set_device, sysctl};
+use erb_lab::netns::{create, remove, remove_left, run_in, set_device, sysctl};
 use erb_lab::offload::{self, Offload};
 use erb_lab::veth::{self, VethEnd};
 
@@ -26,6 +26,9 @@ const PREFIX: u8 = 24;
 const CLIENT_FLUSH_NS: &str = "20000";
 /// See [`CLIENT_FLUSH_NS`].
 const CLIENT_EMPTY_POLLS: &str = "1000";
+
+/// How namespaces are named: behind it stands the number of the process that has made one.
+const NAMES: &str = "erb-bench-";
 
 /// Two namespaces with a veth pair; removed when dropped.
 #[derive(Debug)]
@@ -56,10 +59,11 @@ impl Pair {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let index = NEXT.fetch_add(1, Ordering::Relaxed);
         let pid = std::process::id();
+        remove_left(NAMES);
         // Device names carry the pid: NAPI threads are found by them, all over the machine.
         let pair = Self {
-            client: format!("erb-bench-{pid}-{index}-c"),
-            server: format!("erb-bench-{pid}-{index}-s"),
+            client: format!("{NAMES}{pid}-{index}-c"),
+            server: format!("{NAMES}{pid}-{index}-s"),
             client_dev: format!("c{index}p{pid}"),
             server_dev: format!("s{index}p{pid}"),
         };

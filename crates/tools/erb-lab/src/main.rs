@@ -10,6 +10,7 @@ use anyhow::{Error, Result};
 use clap::{Args, Parser, Subcommand};
 use erb_lab::Erb;
 use erb_report::exit;
+use erb_vm::fault::{Missing, Unfit};
 
 /// The tools of ERB.
 #[derive(Debug, Parser)]
@@ -86,8 +87,11 @@ fn run(tool: Tool) -> ExitCode {
 
 fn failed(error: &Error) -> ExitCode {
     eprintln!("error: {error:#}");
-    let missing = error.downcast_ref::<erb_vm::fault::Missing>();
-    ExitCode::from(missing.map_or(exit::FAILED, |_| exit::NO_MACHINE))
+    ExitCode::from(match error {
+        error if error.is::<Missing>() => exit::NO_MACHINE,
+        error if error.is::<Unfit>() => exit::USAGE,
+        _ => exit::FAILED,
+    })
 }
 
 fn lab(tool: LabTool, erb: &Erb) -> Result<()> {

@@ -100,6 +100,27 @@ pub fn remove(name: &str) -> Result<()> {
     fs::remove_file(&target).with_context(|| format!("cannot remove {}", target.display()))
 }
 
+/// Removes the namespaces of processes that were killed: of those that are named by `begin`, the number of the process that made
+/// them, and whatever stands behind a `-`. One that cannot be removed is told.
+pub fn remove_left(begin: &str) {
+    let names = fs::read_dir(NETNS_DIR).into_iter().flatten().flatten();
+    for name in names.map(|entry| entry.file_name()) {
+        let name = name.to_string_lossy();
+        let maker = maker_of(&name, begin);
+        if maker.is_some_and(|process| !Path::new(&format!("/proc/{process}")).exists()) {
+            if let Err(error) = remove(&name) {
+                eprintln!("{error:#}");
+            }
+        }
+    }
+}
+
+fn maker_of(name: &str, begin: &str) -> Option<u32> {
+    let rest = name.strip_prefix(begin)?;
+    let number = rest.split_once('-').map_or(rest, |(number, _)| number);
+    number.parse().ok()
+}
+
 /// Opens the namespace `name`; the file keeps it alive and can be given to setns(2).
 pub fn open(name: &str) -> Result<File> {
     let target = path(name);
@@ -215,4 +236,31 @@ pub fn set_device(name: &str, device: &str, setting: &str, value: &str) -> Resul
 /// The open file's descriptor number, for netlink messages that name a namespace by it.
 pub(crate) fn raw(file: &File) -> i32 {
     file.as_raw_fd()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_process_has_left_is_removed_and_nothing_else() {
+        assert_eq!(maker_of("erb-vm-78", "erb-vm-"), Some(78));
+        assert_eq!(maker_of("erb-bench-78-0-c", "erb-bench-"), Some(78));
+        for name in ["erb-vm-", "erb-vm-x", "erb-vm-x-78", "erb-other-78", "78"] {
+            assert_eq!(maker_of(name, "erb-vm-"), None, "{name}");
+        }
+        // No process has this number, and one has ours.
+        let (left, ours) = (
+            format!("erb-left-{}", u32::MAX),
+            format!("erb-left-{}", std::process::id()),
+        );
+        if create(&left).is_err() {
+            eprintln!("skipped: namespaces need root");
+            return;
+        }
+        create(&ours).unwrap();
+        remove_left("erb-left-");
+        assert!(!exists(&left) && exists(&ours));
+        remove(&ours).unwrap();
+    }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::{Args, ValueEnum};
 use erb_lab::Stop;
 
@@ -117,6 +117,9 @@ impl Boots {
                 stop: &stop,
             };
             let ended = machine.run(place.accel, &mut |_| ())?;
+            if let Some(why) = ended.broken {
+                bail!("QEMU ended: {why}");
+            }
             let kept = place.dir.join(format!("{LOG}-{number}"));
             fs::rename(place.dir.join(LOG), kept).context("a guest has left no log")?;
             let said = judge::judge(&ended.log).complaints;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 
 use crate::device::Device;
@@ -118,6 +118,13 @@ impl Guest {
         expected: &[],
         seconds: 600,
     };
+}
+
+impl Guest {
+    /// Whether sockets lie in its folder.
+    pub(crate) fn has_sockets(&self) -> bool {
+        self.wire || matches!(self.host, Host::Driver(..))
+    }
 }
 
 static LOAD: Guest = Guest {
@@ -235,12 +242,19 @@ pub fn sources(check: &str, wanted: &str) -> Result<PathBuf> {
 /// If it is not there and cannot be built.
 pub fn copy_program(check: &str, name: &str, into: &Path) -> Result<()> {
     let beside = erb_lab::beside(name)?;
-    let built = match sources(check, "crates/proof") {
-        Ok(root) => Some(build(&root, name, &beside)),
-        Err(_) if beside.exists() => None,
-        Err(error) => return Err(error),
-    };
-    built.transpose()?;
+    let target = beside.parent().and_then(Path::parent);
+    match (sources(check, "crates/proof"), target) {
+        // Cargo leaves a file where it builds. Elsewhere what is built would lie between programs of others.
+        (Ok(root), Some(target)) if target.join(".rustc_info.json").exists() => {
+            build(&root, name, &beside, target)?;
+        }
+        (Ok(_) | Err(_), _) if beside.exists() => {}
+        (Ok(_), _) => bail!(
+            "{name} is not beside this program, which lies in no target folder of cargo's: build both with \
+             `cargo build --release -p erb -p erb-tools -p {name}`, and take them from there"
+        ),
+        (Err(error), _) => return Err(error),
+    }
     let to = into.join(name);
     fs::copy(&beside, &to)
         .map(drop)
@@ -248,11 +262,8 @@ pub fn copy_program(check: &str, name: &str, into: &Path) -> Result<()> {
 }
 
 /// Beside this program, in the same profile.
-fn build(root: &Path, name: &str, beside: &Path) -> Result<()> {
+fn build(root: &Path, name: &str, beside: &Path, target: &Path) -> Result<()> {
     let folder = beside.parent().context("this program is in no folder")?;
-    let target = folder
-        .parent()
-        .context("this program is in no target folder")?;
     let mut cargo = Command::new("cargo");
     // Beside what is built with them anyway: alone, its dependencies would be built once more, with fewer features.
     let packages = ["erb", "erb-tools", name];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Why nothing could be tried: what the machine lacks, which is no fault of what would be tried.
+//! Why nothing could be tried: what the machine lacks, which is no fault of what would be tried; or what was asked for.
 
 use thiserror::Error;
 
@@ -34,4 +34,16 @@ pub enum Missing {
         "the check `{0}` needs ERB's sources, and {1} is not below the current folder, nor above this program"
     )]
     Sources(String, String),
+}
+
+/// An option that none of the checks takes that are wanted.
+#[derive(Debug, Error, PartialEq, Eq)]
+#[error("{option} is for {takers} alone, and wanted is {wanted}")]
+pub struct Unfit {
+    /// The option.
+    pub option: &'static str,
+    /// Checks that take it.
+    pub takers: String,
+    /// What was asked for.
+    pub wanted: String,
 }

@@ -6,7 +6,7 @@
 
 /// What of a kernel's line is a complaint, at the beginning of a word. A failed allocation that a check asks for is told in other
 /// words, and none.
-const COMPLAINTS: [&str; 28] = [
+const COMPLAINTS: [&str; 33] = [
     "WARNING:",
     "BUG:",
     "BUG ",
@@ -32,6 +32,12 @@ const COMPLAINTS: [&str; 28] = [
     "list_del corruption",
     "Bad page state",
     "page allocation failure",
+    // `page_poison=1` says so.
+    "pagealloc:",
+    "unregister_netdevice: waiting",
+    "ref_tracker:",
+    "cannot create duplicate filename",
+    "Out of memory:",
     // What is still in a slab when its owner goes: a leak.
     "Objects remaining in",
     "still has objects",
@@ -171,6 +177,12 @@ guest: 0 failed, 41 s\n\
             "[   12.345678] BUG: KFENCE: use-after-free read in erb_io_push+0x10/0x20 [erb_io]",
             "[   12.345678] BUG kmalloc-64 (Tainted: G           OE ): Right Redzone overwritten",
             "[   12.345678] Oops: Oops: 0000 [#1] PREEMPT SMP NOPTI",
+            "[   12.345678] pagealloc: memory corruption",
+            "[   12.345678] pagealloc: single bit error",
+            "[   12.345678] unregister_netdevice: waiting for far to become free. Usage count = 2",
+            "[   12.345678] ref_tracker: far@ffff88800 has 1/1 users at",
+            "[   12.345678] sysfs: cannot create duplicate filename '/class/misc/erb_io'",
+            "[   12.345678] Out of memory: Killed process 77 (redis-server) total-vm:1kB",
             "[  242.345678] INFO: task rmmod:99 blocked for more than 120 seconds.",
             "[   12.345678] BUG erb_fifo (Not tainted): Objects remaining in erb_fifo on __kmem_cache_shutdown()",
             "[   12.345678] kmem_cache_destroy erb_fifo: Slab cache still has objects when called from x",

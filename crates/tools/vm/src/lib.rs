@@ -36,22 +36,24 @@ pub mod wire;
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use erb_lab::apt::kept_dir;
 use erb_lab::{Erb, Stop};
+use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 
 use crate::boots::SCRIPT;
 use crate::checks::{Case, Check, Guest};
-use crate::fault::Missing;
+use crate::fault::{Missing, Unfit};
 use crate::kernels::{Kernel, Kernels, Needed};
 use crate::lists::Lists;
 use crate::machine::Accelerator;
-use crate::options::Options;
+use crate::options::{Given as GivenOption, Options};
 use crate::run::Run;
 use crate::toolchain::Headers;
 use crate::unpack::Unpacked;
@@ -62,7 +64,7 @@ const COMMON: &str = include_str!("../guest/common.sh");
 /// Kernels that are tried if none is named.
 const USUAL: [Wanted; 2] = [Wanted::Series((6, 12)), Wanted::Newest];
 /// What unpacking kernels needs of this machine: a program or file, and its package.
-const NEEDED: [(&str, &str); 2] = [("/sbin/depmod", "kmod"), ("/usr/bin/xz", "xz-utils")];
+const NEEDED: [(&str, &str); 2] = [(unpack::DEPMOD, "kmod"), ("/usr/bin/xz", "xz-utils")];
 /// What an emulated machine needs beside.
 const STARTED: [(&str, &str); 2] = [
     ("/usr/bin/qemu-system-x86_64", "qemu-system-x86"),
@@ -75,6 +77,12 @@ const DEBUG_MEMORY: u32 = 2;
 const DEBUG_WORDS: &str = "erb_debug=1 ignore_loglevel";
 /// Where it is below what is kept: a link.
 const DEBUG: &str = "linux-debug";
+/// How long a check may be told to take: 11 days at most.
+const SECONDS: RangeInclusive<u64> = 10..=1_000_000;
+/// Of a socket's path, as the kernel has it.
+const SOCKET_PATH_MAX: usize = 107;
+/// The longest name of a socket in a guest's folder.
+const SOCKET: &str = "flush";
 /// So many times a list's or server's kernel may have vanished before that is no chance any more.
 const TRIES: u32 = 4;
 
@@ -89,17 +97,17 @@ pub struct VmArgs {
     #[arg(value_name = "KERNEL|CHECK", value_parser = word)]
     words: Vec<Word>,
     /// Show the kernels that can be had: image, headers or not, suite.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["words", "build", "only", "cycles", "seconds"])]
     list_kernels: bool,
     /// What executes a guest's instructions.
     #[arg(long, value_enum, default_value_t = Accelerator::Auto)]
     accel: Accelerator,
     /// Ends a check that does not end by itself, by default after 600 s or what it needs. `power` and `writes` begin no cut that
     /// would take longer.
-    #[arg(long, value_parser = clap::value_parser!(u64).range(10..))]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(SECONDS))]
     seconds: Option<u64>,
     /// Of `paths`, `dax`, `kmod` and `sink` only what has this in its name.
-    #[arg(long, default_value = "", hide_default_value = true)]
+    #[arg(long, default_value = "", hide_default_value = true, value_parser = part_of_name)]
     only: String,
     /// How many times `kmod` inserts and removes the module (30), and `sink` changes the sink (3).
     #[arg(long)]
@@ -118,12 +126,21 @@ enum Word {
     Check(Check),
 }
 
+/// A word of the kernel's command line, and no pattern of a shell's.
+fn part_of_name(text: &str) -> Result<String, String> {
+    let is_good = |letter: char| letter.is_ascii_alphanumeric() || "-_.:/+,".contains(letter);
+    if text.chars().all(is_good) {
+        Ok(text.to_owned())
+    } else {
+        Err("a part of a check's name has letters, digits and -_.:/+, alone".to_owned())
+    }
+}
+
 fn word(text: &str) -> Result<Word, String> {
     if let Ok(check) = Check::from_str(text, false) {
         return Ok(Word::Check(check));
     }
-    let checks = Check::value_variants().iter().map(|check| check.name());
-    let checks = checks.collect::<Vec<_>>().join(", ");
+    let checks = names(Check::value_variants().iter());
     let wanted = text
         .parse()
         .map_err(|error| format!("{error}; checks are {checks}"));
@@ -171,25 +188,63 @@ impl VmArgs {
             named
         }
     }
+
+    /// Whether each option is for a check that is wanted: one that nobody takes would be forgotten.
+    fn fits(&self) -> Result<(), Unfit> {
+        let checks = self.checks();
+        let own: [GivenOption; 2] = [
+            ("--only", !self.only.is_empty(), |check| {
+                check.guest().chooses
+            }),
+            ("--cycles", self.cycles.is_some(), |check| {
+                matches!(check, Check::Kmod | Check::Sink)
+            }),
+        ];
+        let all = own.into_iter().chain(self.options.given());
+        for (option, is_given, takes) in all {
+            if is_given && !checks.iter().any(|check| takes(*check)) {
+                let takers = Check::value_variants()
+                    .iter()
+                    .filter(|check| takes(**check));
+                return Err(Unfit {
+                    option,
+                    takers: names(takers),
+                    wanted: names(checks.iter()),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn names<'a>(checks: impl Iterator<Item = &'a Check>) -> String {
+    let names: Vec<String> = checks.map(|check| check.name()).collect();
+    names.join(", ")
 }
 
 /// Does what the arguments say.
 ///
 /// # Errors
-/// [`Missing`] if nothing can be tried here; else if something was not as it should be.
+/// [`Missing`] if nothing can be tried here; [`Unfit`] if an option is for none of the checks; else if something was not as it
+/// should be.
 pub fn run(args: &VmArgs, json: bool, erb: &Erb) -> Result<()> {
+    args.fits()?;
     let dir = kept_dir("vm")?;
+    can_be_told(&dir)?;
     fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
     if args.list_kernels {
         return list(&dir, json);
     }
     needed(args)?;
+    let stop = Stop::watch()?;
+    // But while a guest runs nothing is there that another run would not do anew.
+    stop.ends_at_once(true);
     let mut lab = Lab {
         dir,
         args,
         erb,
         source: None,
-        stop: Arc::new(Stop::watch()?),
+        stop: Arc::new(stop),
     };
     let mut failed = Vec::new();
     for wanted in args.kernels() {
@@ -202,6 +257,19 @@ pub fn run(args: &VmArgs, json: bool, erb: &Erb) -> Result<()> {
     if !failed.is_empty() {
         bail!("not all is as it should be: {}", failed.join(", "));
     }
+    Ok(())
+}
+
+/// Guests are told where their folder is by a kernel's command line.
+fn can_be_told(dir: &Path) -> Result<()> {
+    let is_word =
+        |text: &str| !text.contains(|c: char| c.is_whitespace() || c.is_control() || c == '"');
+    ensure!(
+        dir.to_str().is_some_and(is_word),
+        "guests cannot be told of {}: no part of that path may have a space, a quote or what is no UTF-8. Build ERB where none has, or \
+         with CARGO_TARGET_DIR at such a place",
+        dir.display()
+    );
     Ok(())
 }
 
@@ -259,9 +327,23 @@ fn source(dir: &Path) -> Result<(Lists, Kernels)> {
 
 /// Lists and kernels are one command's at a time.
 fn lock(dir: &Path) -> Result<Flock<File>> {
-    let locked = Flock::lock(File::create(dir.join("lock"))?, FlockArg::LockExclusive);
-    let locked = locked.map_err(|(_, error)| error);
-    locked.with_context(|| format!("cannot lock {}", dir.display()))
+    lock_file(&dir.join("lock"), "lists and kernels")
+}
+
+fn lock_file(path: &Path, of: &str) -> Result<Flock<File>> {
+    let failed = || format!("cannot lock {}", path.display());
+    let file = File::create(path).with_context(failed)?;
+    let file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(locked) => return Ok(locked),
+        Err((file, Errno::EWOULDBLOCK)) => file,
+        Err((_, error)) => return Err(error).with_context(failed),
+    };
+    eprintln!(
+        "vm: another one has {of} ({}): this one waits for it",
+        path.display()
+    );
+    let locked = Flock::lock(file, FlockArg::LockExclusive);
+    locked.map_err(|(_, error)| error).with_context(failed)
 }
 
 /// A kernel that is there.
@@ -377,6 +459,13 @@ impl Lab<'_> {
     /// What the guest has in its folder.
     fn prepare(&self, guest: &Guest, case: &Case<'_>) -> Result<()> {
         let (check, dir) = (case.check, case.dir);
+        let socket = dir.join(SOCKET).as_os_str().len();
+        ensure!(
+            !guest.has_sockets() || socket <= SOCKET_PATH_MAX,
+            "{} is too long a path by {} bytes: the check `{check}` has sockets there. Build ERB at a shorter one, or with CARGO_TARGET_DIR",
+            dir.display(),
+            socket.saturating_sub(SOCKET_PATH_MAX)
+        );
         let _ = fs::remove_dir_all(dir);
         fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
         (guest.prepare)(case)?;
@@ -394,10 +483,15 @@ impl Lab<'_> {
 
     fn guest(&self, check: Check, guest: &Guest, kernel: &Given) -> Result<bool> {
         let name = check.name();
-        let dir = self
-            .dir
-            .join("runs")
-            .join(format!("{name}-{}", kernel.version));
+        let runs = self.dir.join("runs");
+        fs::create_dir_all(&runs).with_context(|| format!("cannot make {}", runs.display()))?;
+        let run = format!("{name}-{}", kernel.version);
+        let dir = runs.join(&run);
+        // Whoever comes second would remove the folder of a guest that runs.
+        let _lock = lock_file(
+            &runs.join(format!("{run}.lock")),
+            "this check on this kernel",
+        )?;
         let case = Case {
             check: &name,
             vm: &self.dir,
@@ -422,8 +516,11 @@ impl Lab<'_> {
             kernel.version,
             seed.unwrap_or_default()
         );
-        let done = run.run()?;
+        self.stop.ends_at_once(false);
+        let done = run.run();
         self.stop.check()?;
+        self.stop.ends_at_once(true);
+        let done = done?;
         let good = done.problems.is_empty();
         let word = if good { "passed" } else { "FAILED" };
         println!("vm: {name} on {} {word}: {}", kernel.version, done.ended);
@@ -463,16 +560,5 @@ fn remember(dir: &Path, wanted: &Wanted, kernel: &Kernel, kernels: &Kernels) -> 
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_are_kernels_or_checks() {
-        assert_eq!(word("load"), Ok(Word::Check(Check::Load)));
-        assert_eq!(word("6.12"), Ok(Word::Kernel(Wanted::Series((6, 12)))));
-        assert_eq!(word("newest"), Ok(Word::Kernel(Wanted::Newest)));
-        assert_eq!(word("debug"), Ok(Word::Kernel(Wanted::Debug)));
-        let error = word("lode").unwrap_err();
-        assert!(error.contains("lode") && error.contains("paths"), "{error}");
-    }
-}
+#[path = "lib_tests.rs"]
+mod tests;

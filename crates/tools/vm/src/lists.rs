@@ -15,6 +15,7 @@ use erb_lab::apt::output;
 
 use crate::fault::Missing;
 use crate::kernels::{self, Kernels, Package};
+use crate::machine::ends_with_us;
 
 /// Where the kernels are that are tried.
 const SUITES: [&str; 5] = [
@@ -92,7 +93,10 @@ impl Lists {
         if !Path::new(KEYS).exists() {
             return Err(Missing::Keys.into());
         }
-        let known = servers().unwrap_or_default();
+        let known = servers().unwrap_or_else(|error| {
+            eprintln!("vm: {error:#}");
+            String::new()
+        });
         let server = |variable, label| {
             let given = env::var(variable).ok().filter(|given| !given.is_empty());
             given.or_else(|| server_of(&known, label))
@@ -108,7 +112,7 @@ impl Lists {
     /// Asks the servers, if the lists are older than a day or of other servers.
     ///
     /// # Errors
-    /// If the folder cannot be written. That the servers do not answer is said and no error.
+    /// If the folder cannot be written. That the servers do not answer is said and no error; they are asked again the next time.
     pub fn refresh(&self) -> Result<()> {
         let asked = self.dir.join("sources.read");
         let age = fs::metadata(&asked).and_then(|found| found.modified());
@@ -124,13 +128,19 @@ impl Lists {
     /// # Errors
     /// As [`Self::refresh`].
     pub fn ask(&self) -> Result<()> {
-        fs::write(self.dir.join("sources.list"), &self.sources)?;
+        let list = self.dir.join("sources.list");
+        let asked = self.dir.join("sources.read");
+        let written = |path: &Path| format!("cannot write {}", path.display());
+        fs::write(&list, &self.sources).with_context(|| written(&list))?;
         eprintln!("vm: asking Debian's servers for their kernels");
-        if let Err(error) = output(self.apt("apt-get").args(["-qq", "update"])) {
+        // A server that does not answer is no error to apt, if it is not told.
+        let words = ["-qq", "-oAPT::Update::Error-Mode=any", "update"];
+        if let Err(error) = output(self.apt("apt-get").args(words)) {
             eprintln!("vm: going on with the lists that are there: {error:#}");
+            let _ = fs::remove_file(&asked);
+            return Ok(());
         }
-        fs::write(self.dir.join("sources.read"), &self.sources)?;
-        Ok(())
+        fs::write(&asked, &self.sources).with_context(|| written(&asked))
     }
 
     /// All kernels of the lists.
@@ -169,7 +179,9 @@ impl Lists {
         output(get.args(["-qq", "download", &name]).current_dir(&got))?;
         for entry in fs::read_dir(&got)? {
             let file = entry?.path();
-            output(Command::new("dpkg").arg("-x").arg(&file).arg(into))?;
+            let mut unpack = Command::new("dpkg");
+            ends_with_us(&mut unpack);
+            output(unpack.arg("-x").arg(&file).arg(into))?;
         }
         fs::remove_dir_all(&got).with_context(|| format!("cannot remove {}", got.display()))
     }
@@ -211,6 +223,7 @@ impl Lists {
     /// apt with the folder's settings.
     fn apt(&self, program: &str) -> Command {
         let mut command = Command::new(program);
+        ends_with_us(&mut command);
         for (key, name) in [
             ("Dir::Etc::sourcelist", "sources.list"),
             ("Dir::State::lists", "lists"),
@@ -305,5 +318,23 @@ Debian|Debian|main|http://main/\n";
         assert_eq!(deb.name_and_version(), "zlib1g=1:1.3.1-1+deb13u1");
         assert_eq!(deb.bytes, 88720);
         assert_eq!(Deb::parse("NOTE: This is only a simulation!"), None);
+    }
+
+    #[test]
+    fn servers_that_do_not_answer_are_asked_again() {
+        let dir = std::env::temp_dir().join(format!("erb-vm-lists-{}", std::process::id()));
+        for name in ["lists/partial", "cache/archives/partial"] {
+            fs::create_dir_all(dir.join(name)).unwrap();
+        }
+        // Nobody listens there.
+        let sources = sources(&["bookworm"], "http://127.0.0.1:1/", None);
+        let lists = Lists {
+            dir: dir.clone(),
+            sources: sources.clone(),
+        };
+        fs::write(dir.join("sources.read"), "of others").unwrap();
+        lists.refresh().unwrap();
+        assert!(!dir.join("sources.read").exists());
+        fs::remove_dir_all(dir).unwrap();
     }
 }

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use erb_lab::Stop;
 use nix::sys::prctl;
@@ -37,6 +37,13 @@ const LOOK: Duration = Duration::from_millis(100);
 /// What a kernel shows of memory that is used wrongly; warnings go to the console.
 const KERNEL_WORDS: &str = "console=ttyS0 loglevel=5 panic=-1 mitigations=off no_timer_check sysrq_always_enabled \
                             kfence.sample_interval=1 slub_debug=FZPU page_poison=1";
+/// What such a kernel says, and how many starts may come to it.
+const LATE_INT3: &str = "Oops: int3";
+const STARTS: u32 = 3;
+/// Of a kernel's command line; what is behind that it does not read.
+const WORDS_MAX: usize = 2047;
+/// What QEMU itself says, in the machine's folder.
+const SAID: &str = "qemu";
 /// How a guest's lines begin that are about what is tried.
 const WORD: &str = "guest: ";
 
@@ -145,6 +152,8 @@ pub struct Ended {
     pub took: Duration,
     /// Not by the limit.
     pub by_itself: bool,
+    /// What QEMU said, if it ended badly by itself.
+    pub broken: Option<String>,
     /// What executed its instructions.
     pub by: &'static str,
 }
@@ -191,19 +200,40 @@ impl Machine<'_> {
             Accelerator::Auto => is_usable(KVM) && !self.no_kvm.exists(),
         };
         if !tried {
-            return self.run_once(&TCG, self.limit, None, say);
+            return self.by_software(say);
         }
         let patience = (accelerator == Accelerator::Auto).then_some(KVM_WAIT);
         let ended = self.run_once(&BY_KVM, self.limit, patience, say)?;
-        let has_begun = ended.first_word.is_some() || self.supply.is_cut();
-        if accelerator == Accelerator::Kvm || has_begun {
+        let is_ended = self.supply.is_cut() || self.stop.check().is_err();
+        if accelerator == Accelerator::Kvm || is_ended {
             return Ok(ended);
         }
-        eprintln!(
-            "vm: KVM does not run this kernel here: software does, from now on ({} remembers it)",
-            self.no_kvm.display()
-        );
-        fs::write(&self.no_kvm, ended.log)?;
+        match after_kvm(&ended) {
+            Next::Taken => return Ok(ended),
+            Next::Once(why) => {
+                eprintln!("vm: QEMU does not run by KVM this time ({why}): software executes");
+            }
+            Next::Always(why) => {
+                eprintln!(
+                    "vm: KVM does not run this kernel here: software does, from now on ({} remembers it)",
+                    self.no_kvm.display()
+                );
+                fs::write(&self.no_kvm, why)?;
+            }
+        }
+        self.by_software(say)
+    }
+
+    /// Software that executes on several threads misses a change of the kernel's code now and then: the kernel has met an int3 then
+    /// that is nobody's. Before a guest's first word that says nothing of what is tried.
+    fn by_software(&self, say: &mut dyn FnMut(&str)) -> Result<Ended> {
+        for _ in 1..STARTS {
+            let ended = self.run_once(&TCG, self.limit, None, say)?;
+            if self.supply.is_cut() || !has_met_late_int3(&ended) {
+                return Ok(ended);
+            }
+            eprintln!("vm: the guest's kernel met an int3 that was nobody's: it is started again");
+        }
         self.run_once(&TCG, self.limit, None, say)
     }
 
@@ -226,6 +256,7 @@ impl Machine<'_> {
             first_word: None,
             took: Duration::ZERO,
             by_itself: true,
+            broken: None,
             by: by.name,
         };
         for line in BufReader::new(output).split(b'\n') {
@@ -244,8 +275,13 @@ impl Machine<'_> {
         }
         // Its output is at its end: only now may its number be another's.
         ended.by_itself = !watch.end();
+        let status = child.wait().context("cannot wait for QEMU")?;
+        if ended.by_itself && !status.success() && !self.supply.is_cut() {
+            let said = fs::read_to_string(self.dir.join(SAID)).unwrap_or_default();
+            let said = said.trim().lines().last().unwrap_or("it said nothing");
+            ended.broken = Some(format!("{status}: {said}"));
+        }
         self.supply.off();
-        child.wait().context("cannot wait for QEMU")?;
         ended.took = began.elapsed();
         Ok(ended)
     }
@@ -259,6 +295,12 @@ impl Machine<'_> {
             self.kernel.modules.display(),
             self.script.display(),
             self.words.join(" ")
+        );
+        ensure!(
+            words.len() <= WORDS_MAX,
+            "the command line of the guest's kernel would have {} bytes, and {WORDS_MAX} is the most: a shorter path has to lead to {}",
+            words.len(),
+            self.dir.display()
         );
         let mut command = match self.wire {
             Some(wire) => wire.command(QEMU)?,
@@ -291,12 +333,36 @@ impl Machine<'_> {
             .args(devices)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(File::create(self.dir.join("qemu"))?);
+            .stderr(File::create(self.dir.join(SAID))?);
         ends_with_us(&mut command);
         command
             .spawn()
             .with_context(|| format!("cannot start {QEMU}"))
     }
+}
+
+/// What comes behind a start by KVM that nobody has ended.
+#[derive(Debug, PartialEq, Eq)]
+enum Next<'a> {
+    /// The guest has begun.
+    Taken,
+    /// Software executes, for QEMU has failed; that may be of this moment alone.
+    Once(&'a str),
+    /// Software executes from now on, for this reason.
+    Always(&'a str),
+}
+
+fn after_kvm(ended: &Ended) -> Next<'_> {
+    match &ended.broken {
+        _ if ended.first_word.is_some() => Next::Taken,
+        Some(why) if !why.to_lowercase().contains("kvm") => Next::Once(why),
+        Some(why) => Next::Always(why),
+        None => Next::Always(&ended.log),
+    }
+}
+
+fn has_met_late_int3(ended: &Ended) -> bool {
+    ended.first_word.is_none() && ended.log.contains(LATE_INT3)
 }
 
 /// The command ends with this program, however that ends.
@@ -396,7 +462,9 @@ mod tests {
     use std::os::unix::process::ExitStatusExt;
     use std::process::{Child, Command};
 
-    use super::{Supply, plain};
+    use std::time::Duration;
+
+    use super::{Ended, Next, Supply, after_kvm, has_met_late_int3, plain};
 
     fn sleeps() -> Child {
         Command::new("sleep").arg("600").spawn().unwrap()
@@ -422,6 +490,50 @@ mod tests {
         // Its number may be another's by now.
         supply.cut();
         assert!(supply.is_cut());
+    }
+
+    fn ended(log: &str, broken: Option<&str>, has_begun: bool) -> Ended {
+        Ended {
+            log: log.to_owned(),
+            first_word: has_begun.then_some(Duration::from_secs(8)),
+            took: Duration::from_secs(9),
+            by_itself: true,
+            broken: broken.map(str::to_owned),
+            by: "KVM",
+        }
+    }
+
+    #[test]
+    fn kvm_is_given_up_for_what_is_said_of_it_alone() {
+        let no_memory = "exit status: 1: cannot set up guest memory 'pc.ram'";
+        let no_kvm = "exit status: 1: failed to initialize kvm: No such device";
+        let next =
+            |log, broken, has_begun| format!("{:?}", after_kvm(&ended(log, broken, has_begun)));
+        assert_eq!(
+            next("", Some(no_memory), false),
+            format!("{:?}", Next::Once(no_memory))
+        );
+        assert_eq!(
+            next("", Some(no_kvm), false),
+            format!("{:?}", Next::Always(no_kvm))
+        );
+        assert_eq!(
+            next("SeaBIOS", None, false),
+            format!("{:?}", Next::Always("SeaBIOS"))
+        );
+        assert_eq!(next("guest: ", Some(no_memory), true), "Taken");
+    }
+
+    #[test]
+    fn a_guest_is_started_again_only_if_it_did_not_begin() {
+        let oops = "[    3.364974] Oops: int3: 0000 [#1] PREEMPT SMP NOPTI\n";
+        assert!(has_met_late_int3(&ended(oops, None, false)));
+        assert!(!has_met_late_int3(&ended(oops, None, true)));
+        assert!(!has_met_late_int3(&ended(
+            "[    3.364974] Oops: Oops: 0000 [#1]\n",
+            None,
+            false
+        )));
     }
 
     #[test]

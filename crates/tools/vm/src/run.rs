@@ -93,6 +93,7 @@ impl Run<'_> {
         let ended = machine.run(self.case.args.accel, &mut |line| println!("{line}"))?;
         let verdict = judge::judge(&ended.log).but(guest.expected);
         let mut problems = verdict.problems();
+        problems.extend(ended.broken.iter().map(|why| format!("QEMU ended: {why}")));
         let only = &self.case.args.only;
         if guest.chooses && !only.is_empty() && !judge::has_chosen(&ended.log) {
             problems.push(format!("nothing that was tried has {only:?} in its name"));

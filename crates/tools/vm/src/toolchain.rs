@@ -19,6 +19,7 @@ use crate::checks::{self, Case};
 use crate::fault::Missing;
 use crate::kernels::{Kernel, Kernels};
 use crate::lists::{Deb, Lists};
+use crate::machine::ends_with_us;
 
 /// Debian's releases of which kernels are tried, with their suites.
 const RELEASES: [(u32, [&str; 3]); 2] = [
@@ -59,12 +60,14 @@ const OWN: [(&str, &str); 5] = [
 ];
 /// What a build must not say. Without a description of its types no program can use the module.
 const BAD_WORDS: [&str; 2] = ["warning", "Skipping BTF"];
-/// In a namespace of mounts: a root, the sources, words for make.
-const INSIDE: &str = "mount -t proc proc \"$1/proc\"; mount --rbind /dev \"$1/dev\"; mount --bind \"$2\" \"$1/mnt\"; \
-                      root=$1; shift 2; \
-                      exec chroot \"$root\" /usr/bin/env -i PATH=/usr/sbin:/usr/bin LC_ALL=C make -C /mnt \"$@\"";
 /// Has the paper's own way built with the module.
 const STUDY: &str = "STUDY=1";
+/// Where programs lie that build.
+const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
+/// In a namespace of mounts: a root, the sources, words for make.
+const INSIDE: &str = "PATH=/usr/sbin:/usr/bin:/sbin:/bin; mount -t proc proc \"$1/proc\"; mount --rbind /dev \"$1/dev\"; mount --bind \"$2\" \"$1/mnt\"; \
+                      root=$1; shift 2; \
+                      exec chroot \"$root\" /usr/bin/env -i PATH=/usr/sbin:/usr/bin LC_ALL=C make -C /mnt \"$@\"";
 
 /// Headers of a kernel that are there, and so what builds with them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,13 +133,14 @@ fn build(case: &Case<'_>, word: Option<&str>) -> Result<()> {
     let version = &case.kernel.version;
     let root = checks::sources(case.check, "kmod/Makefile")?;
     let to = case.dir.join("kmod");
-    let mut copy = Command::new("make");
+    let mut copy = plain_make();
     copy.arg("-s").arg("-C").arg(root.join("kmod")).arg("dkms");
     output(copy.arg(format!("TO={}", to.display())).args(word))?;
     let headers = case.kernel.headers.as_ref();
     let mut make = headers.context("the kernel has no headers")?.make(&to)?;
     make.args(word);
     let said = case.dir.join("built");
+    ends_with_us(&mut make);
     let done = make.stdin(Stdio::null()).output();
     let done = done.context("cannot start the module's build")?;
     let text = [done.stdout, done.stderr].concat();
@@ -181,10 +185,17 @@ fn own(sources: &Path, headers: &Path) -> Result<Command> {
     if !missing.is_empty() {
         return Err(Missing::Packages(missing.join(" ")).into());
     }
-    let mut make = Command::new("make");
+    let mut make = plain_make();
     make.arg("-C").arg(sources);
     make.arg(format!("KDIR={}", headers.display()));
     Ok(make)
+}
+
+/// What the environment says of compilers and processors is about other builds, and a warning is known by its English word.
+fn plain_make() -> Command {
+    let mut make = Command::new("make");
+    make.env_clear().env("PATH", PATH).env("LC_ALL", "C");
+    make
 }
 
 /// Headers for this machine's compiler: the folder to build in.
@@ -192,6 +203,7 @@ fn unpacked(vm: &Path, name: &str, kernels: &Kernels, lists: &Lists) -> Result<P
     let dir = vm.join(name.replacen("linux-headers", "headers", 1));
     let folder = dir.join("usr/src").join(name);
     if dir.join("done").exists() {
+        place(&folder, &dir)?;
         return Ok(folder);
     }
     eprintln!("vm: unpacking {name}");
@@ -203,14 +215,34 @@ fn unpacked(vm: &Path, name: &str, kernels: &Kernels, lists: &Lists) -> Result<P
             .unpack(part, &dir)
             .map_err(|error| gone(name, &error))?;
     }
-    // They name each other by where they would be installed.
+    place(&folder, &dir)?;
+    fs::write(dir.join("done"), "")?;
+    Ok(folder)
+}
+
+/// Headers name each other by where they would be installed; or by where they were, if the target folder was moved since.
+fn place(folder: &Path, dir: &Path) -> Result<()> {
     let file = folder.join("Makefile");
     let text =
         fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
-    let here = format!("{}/usr/src/", dir.display());
-    fs::write(&file, text.replace("/usr/src/", &here))?;
-    fs::write(dir.join("done"), "")?;
-    Ok(folder)
+    let placed = placed(&text, dir);
+    if placed != text {
+        fs::write(&file, placed).with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    Ok(())
+}
+
+fn placed(text: &str, dir: &Path) -> String {
+    const INCLUDE: &str = "include ";
+    const SOURCES: &str = "/usr/src/";
+    let line = |line: &str| {
+        let path = line.strip_prefix(INCLUDE);
+        match path.and_then(|path| path.rsplit_once(SOURCES)) {
+            Some((_, name)) => format!("{INCLUDE}{}{SOURCES}{name}", dir.display()),
+            None => line.to_owned(),
+        }
+    };
+    text.split('\n').map(line).collect::<Vec<_>>().join("\n")
 }
 
 fn gone(headers: &str, error: &anyhow::Error) -> Missing {
@@ -353,6 +385,16 @@ mod tests {
         ] {
             assert_eq!(bad_lines(&format!("{good}{line}\n")), [line]);
         }
+    }
+
+    #[test]
+    fn headers_name_each_other_where_they_are() {
+        let installed = "include /usr/src/linux-headers-6.12.1-common/Makefile\n# /usr/src/\n";
+        let here = "include /new place/usr/src/linux-headers-6.12.1-common/Makefile\n# /usr/src/\n";
+        let at = |text: &str| placed(text, Path::new("/new place"));
+        assert_eq!(at(installed), here);
+        assert_eq!(at(&placed(installed, Path::new("/old/usr/src/erb"))), here);
+        assert_eq!(at(here), here);
     }
 
     #[test]

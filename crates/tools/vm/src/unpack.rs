@@ -16,6 +16,9 @@ use crate::kernels::{Kernel, Kernels, Package};
 use crate::lists::Lists;
 use crate::toolchain;
 
+/// It is not in everybody's PATH.
+pub(crate) const DEPMOD: &str = "/sbin/depmod";
+
 /// An unpacked kernel.
 #[derive(Clone, Debug)]
 pub struct Unpacked {
@@ -113,7 +116,7 @@ fn arrange(dir: &Path) -> Result<()> {
     }
     let release = only_entry(&modules)?;
     let release = release.file_name().unwrap_or_default();
-    output(Command::new("depmod").arg("-b").arg(dir).arg(release)).map(drop)
+    output(Command::new(DEPMOD).arg("-b").arg(dir).arg(release)).map(drop)
 }
 
 fn only_entry(dir: &Path) -> Result<PathBuf> {

@@ -20,6 +20,8 @@ use crate::machine::ends_with_us;
 
 /// Ends of the wire, by the guest's namespaces.
 const ENDS: [&str; 2] = ["client", "server"];
+/// How namespaces are named: behind it stands the number of the process that has made one.
+const NAMES: &str = "erb-vm-";
 /// Queues of a card: one for each of two processors, and one more each that XDP answers by.
 const QUEUES: u32 = 4;
 /// Vectors of interrupts of a card: two for each queue, one for its settings, one more.
@@ -48,7 +50,8 @@ impl Wire {
     /// # Errors
     /// If this process may not make devices, or the middle box does not come up.
     pub fn new(dir: &Path) -> Result<Self> {
-        let namespace = format!("erb-vm-{}", std::process::id());
+        let namespace = format!("{NAMES}{}", std::process::id());
+        netns::remove_left(NAMES);
         netns::create(&namespace)?;
         let made = Self::make(&namespace, dir);
         if made.is_err() {
