@@ -13,6 +13,16 @@
 /* CHECK, the module's file, two folders. 0: it holds. */
 int guest_check(const char *const *words, const void *programs, size_t bytes);
 
+/* Checks of wrong.c, and what pushes there. */
+void wrong_programs_are(const void *object, size_t bytes);
+void check_null(const char *path);
+void check_later(const char *path);
+void check_late(const char *path);
+void check_largest(const char *path, const char *folder);
+void check_reserved(const char *path);
+void check_twice(const char *path, const char *folder);
+void check_reader(const char *path);
+
 /* Prints what is wrong and ends this process, unless it is so. */
 void need(bool is_so, const char *what);
 
@@ -23,6 +33,7 @@ u64 segment_read(const char *path, u64 from,
 
 /* The device. */
 int device_open(void);
+int device_begin(u64 segment, u64 first_lsn, const char *at); /* with its first file */
 int device_give(int device, int fd, u64 segment, u64 first_lsn);
 int device_give_next(int device, int fd, u64 segment, u64 first_lsn);
 struct erb_io_status device_status(int device);

@@ -17,11 +17,14 @@ use libbpf_sys as _;
 
 /// What pushes records.
 static PROGRAMS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/push.bpf.o"));
+/// What calls the module as no program should.
+static WRONG: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/wrong.bpf.o"));
 /// Of the command line.
 const WORDS: usize = 4;
 
 // SAFETY: as `guest/guest.h` has it.
 unsafe extern "C" {
+    fn wrong_programs_are(object: *const c_void, bytes: usize);
     fn guest_check(words: *const *const c_char, programs: *const c_void, bytes: usize) -> c_int;
 }
 
@@ -34,6 +37,8 @@ fn main() -> Result<ExitCode> {
         "usage: erb-kmod-vm CHECK MODULE FOLDER FOLDER"
     );
     let pointers: Vec<*const c_char> = words.iter().map(|word| word.as_ptr()).collect();
+    // SAFETY: so many bytes, which live for ever.
+    unsafe { wrong_programs_are(WRONG.as_ptr().cast(), WRONG.len()) };
     // SAFETY: four strings that end with a zero, and so many bytes; all live until it returns, and no other thread runs.
     let result =
         unsafe { guest_check(pointers.as_ptr(), PROGRAMS.as_ptr().cast(), PROGRAMS.len()) };

@@ -69,7 +69,7 @@ ip link set near up
 ip link set far up
 check "$guest" without "$module_file" /run/big /run/big
 check insert
-for name in refused log beside packets killed frozen gap; do
+for name in refused log beside packets killed frozen gap null later late largest reserved twice reader; do
 	check with "$name" /run/big /run/big
 done
 check with full /run/small /run/big

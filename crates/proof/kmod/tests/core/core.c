@@ -305,6 +305,7 @@ static void push_late(u32 cpu, u32 other, bool fails)
 		need(sink_judge(&sink, MERGE_MISSING, 111, 10) == GATE_GAP, "not for ever");
 		sink.batch_records = 1;
 		need(sink_judge(&sink, MERGE_MISSING, 111, 10) == GATE_OPEN, "it is another one");
+		need(sink_judge(&sink, MERGE_READY, 112, 10) == GATE_OPEN, "it has come");
 		sink.batch_records = 0;
 	}
 	need(sink_judge(&sink, MERGE_BACKWARD, 1, 10) == GATE_BACKWARD, "a number comes once");
