@@ -142,7 +142,7 @@ static long device_ioctl(struct file *device, unsigned int command, unsigned lon
 	return -ENOTTY;
 }
 
-/* Whole records, as many as there is room for. */
+/* Whole records, as many as there is room for. Other calls wait where the reader's memory has to come from a disk. */
 static ssize_t device_read(struct file *device, char __user *to, size_t room, loff_t *position)
 {
 	struct sink *sink = &erb_io.sink;

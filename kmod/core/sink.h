@@ -15,7 +15,7 @@
  * Invariants:
  *  S1. A program's record is taken iff there is room, and the gate is open or room was reserved while it was.
  *  S2. The gate opens with a file alone, and keeps the first reason for which it was shut. From then on each CPU
- *      takes one record more at most: what it had reserved.
+ *      takes one record more at most: what it had reserved. With the file that ends, too.
  *  S3. What was pushed stays in its fifo until a sync behind its write succeeded.
  *  S4. Numbers in a file have no gaps. After a failure the next file begins with the first that was not synced.
  *  S5. The flush flag is cleared before a sync asks what was written: what is written later sets it again.

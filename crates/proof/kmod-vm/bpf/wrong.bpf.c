@@ -17,6 +17,9 @@ extern int bpf_wq_init(struct bpf_wq *wq, void *p__map, unsigned int flags) __ks
 extern int bpf_wq_start(struct bpf_wq *wq, unsigned int flags) __ksym __weak;
 extern int bpf_wq_set_callback_impl(struct bpf_wq *wq, int (*callback)(void *, int *, void *),
 				    unsigned int flags, void *aux__ign) __ksym __weak;
+/* The same by its newer name. */
+extern int bpf_wq_set_callback(struct bpf_wq *wq, int (*callback)(void *, int *, void *),
+			       unsigned int flags) __ksym __weak;
 
 #define HEAD	      (sizeof(struct log_record) + 12) /* and a slot's header */
 #define VALUE_LEN_MAX (LOG_RECORD_BYTES_MAX - HEAD - 8)
@@ -125,11 +128,16 @@ static int call_back(void *map, int *key, void *value)
 SEC("xdp")
 int wrong_later(struct xdp_md *packet)
 {
-	int zero = 0;
+	int zero = 0, refused;
 	struct wrong_work *later = bpf_map_lookup_elem(&wrong_works, &zero);
 
-	if (!later || bpf_wq_init(&later->work, &wrong_works, 0) ||
-	    bpf_wq_set_callback_impl(&later->work, call_back, 0, NULL))
+	if (!later || bpf_wq_init(&later->work, &wrong_works, 0))
+		return XDP_ABORTED;
+	if (bpf_ksym_exists(bpf_wq_set_callback))
+		refused = bpf_wq_set_callback(&later->work, call_back, 0);
+	else
+		refused = bpf_wq_set_callback_impl(&later->work, call_back, 0, NULL);
+	if (refused)
 		return XDP_ABORTED;
 	return bpf_wq_start(&later->work, 0) ? XDP_ABORTED : XDP_PASS;
 }
