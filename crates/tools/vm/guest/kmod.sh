@@ -42,6 +42,19 @@ insert() {
 	"$guest" insert "$module_file" /run/big /run/big
 }
 
+# Fifos for which there is no memory: it is not inserted, and nothing is killed for it.
+short() {
+	[[ short == *$only* ]] || return 0
+	echo "guest: chosen"
+	local bytes=65536 memory
+	memory=$(awk '/^MemTotal/ { print $2 * 1024 }' /proc/meminfo)
+	while [ $((bytes * $(nproc))) -lt "$memory" ]; do
+		bytes=$((bytes * 2))
+	done
+	! insmod "$module_file" fifo_bytes=$bytes 2>&1 || return
+	[ ! -e /sys/module/erb_io ] && ! dmesg | grep 'invoked oom-killer'
+}
+
 cycles() {
 	local count
 	for count in $(seq "$1"); do
@@ -50,7 +63,7 @@ cycles() {
 	echo "$count times inserted and removed"
 }
 
-export -f place with insert cycles debug_begin debug_end
+export -f place with insert short cycles debug_begin debug_end
 guest=$work/erb-kmod-vm
 module_file=$work/kmod/erb_io.ko
 only=$(word erb_only)
@@ -69,6 +82,7 @@ ip link set near up
 ip link set far up
 check "$guest" without "$module_file" /run/big /run/big
 check insert
+check short
 for name in refused log beside packets killed frozen gap null later late largest reserved twice reader; do
 	check with "$name" /run/big /run/big
 done
