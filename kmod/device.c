@@ -59,6 +59,8 @@ static int file_take(struct file *file, const struct segment_header *header, boo
 	refused = sink_accepts(&io->sink, header, beside);
 	if (refused)
 		return refused;
+	if (io->file && file_inode(file) == file_inode(io->file))
+		return -EEXIST;
 	if (io->file) {
 		io->sink.next = *header;
 		WRITE_ONCE(io->next_file, file);
@@ -140,7 +142,7 @@ static long device_ioctl(struct file *device, unsigned int command, unsigned lon
 	return -ENOTTY;
 }
 
-/* Whole records, as many as there is room for. */
+/* Whole records, as many as there is room for. Other calls wait where the reader's memory has to come from a disk. */
 static ssize_t device_read(struct file *device, char __user *to, size_t room, loff_t *position)
 {
 	struct sink *sink = &erb_io.sink;
@@ -156,15 +158,13 @@ static ssize_t device_read(struct file *device, char __user *to, size_t room, lo
 		sink_rewind(sink);
 	while ((record = sink_read(sink))) {
 		bytes = fifo_rounded(record->bytes);
-		if (bytes > room - done)
+		if (bytes > room - done || copy_to_user(to + done, record, bytes))
 			break;
-		if (copy_to_user(to + done, record, bytes))
-			return -EFAULT;
 		done += bytes;
 		merge_take(&sink->merge);
 	}
 	*position += done;
-	return record && !done ? -EMSGSIZE : done;
+	return !record || done ? done : bytes > room ? -EMSGSIZE : -EFAULT;
 }
 
 static int device_mmap(struct file *device, struct vm_area_struct *area)

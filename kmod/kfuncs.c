@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /* kfuncs.c - what XDP and TC programs call. They run with bottom halves off, so those of one CPU come one behind the
- * other (F2).
+ * other (F2). A part of a program that does not, as a work queue's callback, is refused.
  *
  * Programs declare these weak: an object loads with and without the module. Which one it is, is decided when a
  * program is loaded, and a program that was loaded with the module keeps it. */
@@ -19,7 +19,8 @@
 __bpf_kfunc_start_defs();
 
 /* Makes sure that the record of so many bytes which this CPU pushes next will be taken. To be asked before the record
- * has a number. 0; -ESHUTDOWN: the gate is shut; -EAGAIN: full; -EINVAL: no record is so long; -ENODEV: a late CPU. */
+ * has a number. 0; -ESHUTDOWN: the gate is shut; -EAGAIN: full; -EINVAL: no record is so long; -ENODEV: a late CPU;
+ * -EPERM: bottom halves are on. */
 __bpf_kfunc int erb_io_reserve(u32 bytes)
 {
 	return sink_reserve(&erb_io.sink, this_cpu_ptr(&erb_io_fifo), bytes);

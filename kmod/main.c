@@ -31,14 +31,14 @@ static void memory_free(void)
 	int cpu;
 
 	for_each_possible_cpu(cpu)
-		vfree(per_cpu(erb_io_fifo, cpu).bytes);
+		kvfree(per_cpu(erb_io_fifo, cpu).bytes);
 	kfree(sink->merge.fifos);
 	kfree(sink->merge.heap);
 	vfree(sink->batch);
 	vfree(sink->page);
 }
 
-/* CPUs that come later have no fifo: what they ask is refused. */
+/* CPUs that come later have no fifo: what they ask is refused. For too large fifos nobody is killed. */
 static int memory_make(void)
 {
 	struct sink *sink = &erb_io.sink;
@@ -56,8 +56,8 @@ static int memory_make(void)
 	guard(cpus_read_lock)();
 	for_each_online_cpu(cpu) {
 		fifo = per_cpu_ptr(&erb_io_fifo, cpu);
-		fifo->bytes =
-		    vzalloc_node(fifo_bytes + RECORD_BYTES_MAX + FIFO_ALIGN, cpu_to_node(cpu));
+		fifo->bytes = kvzalloc_node(fifo_bytes + RECORD_BYTES_MAX + FIFO_ALIGN,
+					    GFP_KERNEL | __GFP_RETRY_MAYFAIL, cpu_to_node(cpu));
 		if (!fifo->bytes)
 			return -ENOMEM;
 		fifo->size = fifo_bytes;
@@ -95,9 +95,7 @@ static int __init io_init(void)
 	mutex_init(&erb_io.sync_mutex);
 	init_waitqueue_head(&erb_io.write_wait);
 	init_waitqueue_head(&erb_io.sync_wait);
-	failed = memory_make();
-	failed = failed ?: threads_begin();
-	failed = failed ?: io_kfuncs_register();
+	failed = memory_make() ?: threads_begin() ?: io_kfuncs_register();
 	failed = failed ?: misc_register(&erb_io_device);
 	if (failed)
 		io_end();

@@ -132,6 +132,7 @@ static void io_exchange(void)
 static void io_finish(void)
 {
 	synchronize_rcu();
+	sink_unreserve(&erb_io.sink);
 	while (gate_sound(&erb_io.sink.page->gate)) {
 		sink_fill(&erb_io.sink);
 		if (!erb_io.sink.batch_bytes)

@@ -11,7 +11,7 @@
  * Invariants:
  *  F1. tail <= syncing, written <= read <= head, and head - tail <= size.
  *  F2. Only its CPU moves head, behind the bytes (release). Programs do not interrupt each other on one CPU: all of
- *      them run with bottom halves off.
+ *      them run with bottom halves off. Who calls with bottom halves on is refused.
  *  F3. Only what was synced is free: tail moves behind a sync that succeeded. So a failed write or sync loses nothing.
  *  F4. What was reserved stays: room only grows until the CPU pushes. So a number that is taken between the two is
  *      always pushed, and leaves no gap.

@@ -7,7 +7,7 @@
  *
  * Invariants:
  *  R1. A record is looked at once, as a copy that nobody else can change, before any length of it is believed.
- *  R2. What a sound record says fits into RECORD_BYTES_MAX bytes of a segment.
+ *  R2. What a sound record says fits into SEGMENT_RECORD_BYTES_MAX bytes of a segment: its head there is longer.
  */
 #pragma once
 #include "core/seam.h"
@@ -57,6 +57,9 @@ struct log_front {
 } __attribute__((packed));
 
 #define RECORD_BYTES_MAX LOG_RECORD_BYTES_MAX
+
+#define SEGMENT_RECORD_BYTES_MAX                                                                   \
+	(RECORD_BYTES_MAX + sizeof(struct segment_record) - sizeof(struct log_front))
 
 _Static_assert(sizeof(struct segment_header) == 64, "as in format.rs");
 _Static_assert(sizeof(struct segment_record) == 40, "as in format.rs");

@@ -7,6 +7,7 @@
 #include <asm/barrier.h>
 #include <linux/compiler.h>
 #include <linux/errno.h>
+#include <linux/preempt.h>
 #include <linux/string.h>
 #include <linux/types.h>
 #include "compat.h"
@@ -18,6 +19,8 @@
 #define core_exchange(at, value) xchg(at, value)
 #define core_swap(at, old, new)	 (cmpxchg(at, old, new) == (old))
 #define core_full_barrier()	 smp_mb()
+/* Whether no other program can begin on this CPU, and who waits for RCU waits for this one. */
+#define core_undisturbed()	 (softirq_count() != 0)
 #else
 #include <errno.h>
 #include <linux/types.h>
@@ -36,6 +39,7 @@ typedef __u64 u64;
 #define core_release(at, value)	 __atomic_store_n(at, value, __ATOMIC_RELEASE)
 #define core_exchange(at, value) __atomic_exchange_n(at, value, __ATOMIC_SEQ_CST)
 #define core_full_barrier()	 __atomic_thread_fence(__ATOMIC_SEQ_CST)
+#define core_undisturbed()	 true
 
 static inline bool core_swap(u32 *at, u32 old, u32 new)
 {

@@ -15,7 +15,7 @@
  * Invariants:
  *  S1. A program's record is taken iff there is room, and the gate is open or room was reserved while it was.
  *  S2. The gate opens with a file alone, and keeps the first reason for which it was shut. From then on each CPU
- *      takes one record more at most: what it had reserved.
+ *      takes one record more at most: what it had reserved. With the file that ends, too.
  *  S3. What was pushed stays in its fifo until a sync behind its write succeeded.
  *  S4. Numbers in a file have no gaps. After a failure the next file begins with the first that was not synced.
  *  S5. The flush flag is cleared before a sync asks what was written: what is written later sets it again.
@@ -40,7 +40,7 @@ struct sink {
 	u32 seed;
 	struct merge merge;
 	u8 *batch;
-	u32 batch_size; /* at least the largest record */
+	u32 batch_size; /* at least SEGMENT_RECORD_BYTES_MAX */
 	u32 batch_bytes;
 	u32 batch_records;
 	u64 syncing_lsn;
@@ -57,7 +57,9 @@ CORE_INLINE bool sink_works(const struct sink *s)
 /* Whether a record of so many bytes can be pushed next by this CPU: 0, or why not. */
 CORE_INLINE int sink_reserve(struct sink *s, struct fifo *fifo, u32 bytes)
 {
-	fifo->reserved = 0;
+	if (!core_undisturbed())
+		return -EPERM;
+	core_store(&fifo->reserved, 0);
 	if (!fifo->size)
 		return -ENODEV;
 	if (core_load(&s->page->gate) != GATE_OPEN)
@@ -68,7 +70,7 @@ CORE_INLINE int sink_reserve(struct sink *s, struct fifo *fifo, u32 bytes)
 		core_add(&fifo->refused, 1);
 		return -EAGAIN;
 	}
-	fifo->reserved = bytes;
+	core_store(&fifo->reserved, bytes);
 	return 0;
 }
 
@@ -79,7 +81,9 @@ CORE_INLINE int sink_push(struct sink *s, struct fifo *fifo, const void *record,
 	int refused;
 	u8 *to;
 
-	if (bytes < sizeof(front))
+	if (!core_undisturbed())
+		return -EPERM;
+	if (!record || bytes < sizeof(front))
 		return -EINVAL;
 	memcpy(&front, record, sizeof(front));
 	if (!record_sound(&front, bytes))
@@ -89,7 +93,7 @@ CORE_INLINE int sink_push(struct sink *s, struct fifo *fifo, const void *record,
 		if (refused)
 			return refused;
 	}
-	fifo->reserved = 0;
+	core_store(&fifo->reserved, 0);
 	to = fifo_at(fifo, fifo->head);
 	memcpy(to, &front, sizeof(front));
 	memcpy(to + sizeof(front), (const u8 *)record + sizeof(front), bytes - sizeof(front));
@@ -127,7 +131,7 @@ CORE_INLINE enum merge_found sink_fill(struct sink *s)
 
 	s->batch_bytes = 0;
 	s->batch_records = 0;
-	while (s->batch_size - s->batch_bytes >= RECORD_BYTES_MAX) {
+	while (s->batch_size - s->batch_bytes >= SEGMENT_RECORD_BYTES_MAX) {
 		found = merge_find(&s->merge);
 		if (found != MERGE_READY)
 			break;
@@ -147,8 +151,8 @@ CORE_INLINE enum gate sink_judge(struct sink *s, enum merge_found found, u64 now
 		return GATE_BACKWARD;
 	if (found != MERGE_MISSING)
 		s->missing_since = 0;
-	else if (!s->missing_since)
-		s->missing_since = now;
+	else if (!s->missing_since || s->batch_records)
+		s->missing_since = now; /* another number than before, if some were gathered */
 	else if (now - s->missing_since > patience)
 		return GATE_GAP;
 	return GATE_OPEN;
@@ -255,6 +259,15 @@ CORE_INLINE void sink_rewind(struct sink *s)
 	core_store(&s->flush, 0);
 	core_store(&s->page->written_lsn, synced_lsn);
 	merge_restart(&s->merge, synced_lsn + 1);
+}
+
+/* The gate is shut, and no program is between a reservation and its push: what was reserved and not used ends. */
+CORE_INLINE void sink_unreserve(struct sink *s)
+{
+	u32 at;
+
+	for (at = 0; at < s->merge.count; at++)
+		core_store(&s->merge.fifos[at]->reserved, 0);
 }
 
 /* Under the lock: both threads have left the file. What it does not have for certain is retained. */

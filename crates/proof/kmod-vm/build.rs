@@ -6,10 +6,11 @@ use std::process::Command;
 use std::{env, fs};
 
 /// The checks, as they lie in `guest`.
-const CHECKS: [&str; 3] = ["aof", "guest", "main"];
+const CHECKS: [&str; 4] = ["aof", "guest", "main", "wrong"];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let (out, libbpf) = erb_clang::build_handler("bpf", "../../../bpf", &["aof", "push"], "v3")?;
+    let (out, libbpf) =
+        erb_clang::build_handler("bpf", "../../../bpf", &["aof", "push", "wrong"], "v3")?;
     let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
     let kmod = root.join("../../../kmod");
     for path in [

@@ -274,7 +274,7 @@ fn has_ended(own: Identity) -> io::Result<bool> {
     if status.state == IDLE && status.retained_bytes > 0 {
         let mut last = 0;
         device.retained(|write| {
-            last = write.lsn;
+            last = last.max(write.lsn);
             Ok(())
         })?;
         device.forget(last)?;
@@ -339,7 +339,8 @@ fn write_retained(
         boot: own.boot,
     };
     let (mut open, mut last): (Option<Given>, u64) = (None, 0);
-    let (mut bytes, mut count) = (Vec::new(), 0);
+    // Where an LSN came twice they need not grow.
+    let (mut bytes, mut count, mut most) = (Vec::new(), 0, 0);
     let told = device.retained(|write: Write<'_>| {
         if open.is_none() || write.lsn != last + 1 {
             finish(journal, open.take(), (&mut bytes, last), own)?;
@@ -348,7 +349,7 @@ fn write_retained(
         if let Some(open) = &open {
             encode_record(&open.header, &write, &mut bytes);
         }
-        (last, count) = (write.lsn, count + 1);
+        (last, count, most) = (write.lsn, count + 1, most.max(write.lsn));
         Ok(())
     });
     if told.is_err()
@@ -365,7 +366,7 @@ fn write_retained(
             false => "another boost, which `erb journal check` tells apart",
         }
     );
-    device.forget(last)
+    device.forget(most)
 }
 
 fn write_whole(journal: &mut Journal<Disk>, open: &mut Given, bytes: &[u8]) -> io::Result<()> {

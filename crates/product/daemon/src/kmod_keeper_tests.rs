@@ -167,6 +167,16 @@ fn what_it_retains_is_written_down_when_the_daemon_has_become_the_sink() {
 }
 
 #[test]
+fn what_came_twice_is_forgotten_with_the_rest() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut journal = journal(folder.path());
+    let module = MadeUp::left(1, 4, &[5, 9, 3], GATE_BACKWARD);
+    assert!(take_left(|| Ok(&module), &mut journal, identity(1)).expect("a place"));
+    assert_eq!(kept(folder.path()), own(&[5, 9, 3]));
+    assert_eq!(*module.retained.borrow(), [] as [u64; 0]);
+}
+
+#[test]
 fn of_another_boost_or_without_a_module_nothing_is_taken() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut journal = journal(folder.path());

@@ -45,7 +45,7 @@ int segment_make(const char *path, int flags, u64 segment, u64 first_lsn)
 
 u64 segment_read(const char *path, u64 from, u64 *last)
 {
-	static u8 bytes[RECORD_BYTES_MAX];
+	static u8 bytes[SEGMENT_RECORD_BYTES_MAX];
 	struct segment_record *record = (struct segment_record *)bytes;
 	struct segment_header header;
 	FILE *file = fopen(path, "r");
@@ -73,6 +73,16 @@ u64 segment_read(const char *path, u64 from, u64 *last)
 int device_open(void)
 {
 	return open("/dev/erb_io", O_RDWR | O_CLOEXEC);
+}
+
+int device_begin(u64 segment, u64 first_lsn, const char *at)
+{
+	int device = device_open(), fd = segment_make(at, 0, segment, first_lsn);
+
+	need(device >= 0, "the device opens");
+	need(device_give(device, fd, segment, first_lsn) == 0, "the file is taken");
+	close(fd);
+	return device;
 }
 
 static int device_hand(int device, unsigned long call, int fd, u64 segment, u64 first_lsn)

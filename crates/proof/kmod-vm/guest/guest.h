@@ -16,6 +16,16 @@ int guest_check(const char *const *words, const void *programs, size_t bytes);
 /* Redis's process, the C library that it has. Hands over what is pushed until it is killed. */
 int guest_aof(const char *const *words, const void *programs, size_t bytes);
 
+/* Checks of wrong.c, and what pushes there. */
+void wrong_programs_are(const void *object, size_t bytes);
+void check_null(const char *path);
+void check_later(const char *path);
+void check_late(const char *path);
+void check_largest(const char *path, const char *folder);
+void check_reserved(const char *path);
+void check_twice(const char *path, const char *folder);
+void check_reader(const char *path);
+
 /* Prints what is wrong and ends this process, unless it is so. */
 void need(bool is_so, const char *what);
 
@@ -26,6 +36,7 @@ u64 segment_read(const char *path, u64 from,
 
 /* The device. */
 int device_open(void);
+int device_begin(u64 segment, u64 first_lsn, const char *at); /* with its first file */
 int device_give(int device, int fd, u64 segment, u64 first_lsn);
 int device_give_next(int device, int fd, u64 segment, u64 first_lsn);
 struct erb_io_status device_status(int device);

@@ -28,12 +28,15 @@ use libbpf_sys as _;
 static PROGRAMS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/push.bpf.o"));
 /// What looks at pushes.
 static AOF: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/aof.bpf.o"));
+/// What calls the module as no program should.
+static WRONG: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/wrong.bpf.o"));
 
 /// A part written in C: its words, its programs, how many bytes they are.
 type Part = unsafe extern "C" fn(*const *const c_char, *const c_void, usize) -> c_int;
 
 // SAFETY: as `guest/guest.h` has it.
 unsafe extern "C" {
+    fn wrong_programs_are(object: *const c_void, bytes: usize);
     fn guest_check(words: *const *const c_char, programs: *const c_void, bytes: usize) -> c_int;
     fn guest_aof(words: *const *const c_char, programs: *const c_void, bytes: usize) -> c_int;
 }
@@ -50,11 +53,15 @@ fn main() -> Result<ExitCode> {
         return cuts::judge(log, disk, folder).map(|()| ExitCode::SUCCESS);
     }
     let pointers: Vec<*const c_char> = words.iter().map(|word| word.as_ptr()).collect();
+    // SAFETY: so many bytes, which live for ever.
+    unsafe { wrong_programs_are(WRONG.as_ptr().cast(), WRONG.len()) };
     let is_aof = words.first().is_some_and(|word| word.as_bytes() == b"aof");
     let (part, words, programs): (Part, _, _) = match pointers.len() {
         3 if is_aof => (guest_aof, &pointers[1..], AOF),
         4 if !is_aof => (guest_check, &pointers[..], PROGRAMS),
-        _ => bail!("usage: erb-kmod-vm CHECK MODULE FOLDER FOLDER, or aof PROCESS LIBRARY"),
+        _ => bail!(
+            "usage: erb-kmod-vm CHECK MODULE FOLDER FOLDER, aof PROCESS LIBRARY, or cuts LOG DISK FOLDER"
+        ),
     };
     // SAFETY: as many strings that end with a zero as it takes, and so many bytes; all live until it returns, and no other thread
     // runs.

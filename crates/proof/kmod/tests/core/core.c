@@ -248,6 +248,7 @@ static void finish(void)
 			need(sink_fail(&sink, GATE_WRITE, 0), "a failure says more");
 	}
 	sync_round(false);
+	sink_unreserve(&sink);
 	sink_end(&sink);
 	need(page.gate != GATE_CLOSED || !sink_retains(&sink), "all that was pushed is written");
 	need(!sink_fail(&sink, GATE_SYNC, -EIO) || page.gate == GATE_SYNC, "one reason");
@@ -302,11 +303,24 @@ static void push_late(u32 cpu, u32 other, bool fails)
 		need(sink_judge(&sink, MERGE_MISSING, 100, 10) == GATE_OPEN, "as of now");
 		need(sink_judge(&sink, MERGE_MISSING, 110, 10) == GATE_OPEN, "it may come");
 		need(sink_judge(&sink, MERGE_MISSING, 111, 10) == GATE_GAP, "not for ever");
+		sink.batch_records = 1;
+		need(sink_judge(&sink, MERGE_MISSING, 111, 10) == GATE_OPEN, "it is another one");
+		need(sink_judge(&sink, MERGE_READY, 112, 10) == GATE_OPEN, "it has come");
+		sink.batch_records = 0;
 	}
 	need(sink_judge(&sink, MERGE_BACKWARD, 1, 10) == GATE_BACKWARD, "a number comes once");
 	if (fails)
 		sink_fail(&sink, GATE_SYNC, -EIO);
 	need(sink_push(&sink, &fifos[cpu], record, bytes) == 0, "what was reserved is taken");
+}
+
+/* What was reserved while a file was at work, and was never pushed, is nothing once it was let go. */
+static void push_unreserved(u32 cpu)
+{
+	u8 record[RECORD_BYTES_MAX];
+	u32 bytes = record_make(record, last_lsn + 1, 10);
+
+	need(sink_push(&sink, &fifos[cpu], record, bytes) == -ESHUTDOWN, "it was let go");
 }
 
 static void random_shut(u64 *state)
@@ -316,9 +330,11 @@ static void random_shut(u64 *state)
 
 	push(random_below(state, CPUS), 10, false);
 	need(last_lsn == before, "nothing is taken while the gate is shut");
-	if (sink_works(&sink))
+	if (sink_works(&sink)) {
 		finish();
-	else if (kind < 30)
+		for (kind = 0; kind < CPUS; kind++)
+			push_unreserved(kind);
+	} else if (kind < 30)
 		read_out();
 	else if (kind < 40)
 		sink_forget(&sink, page.synced_lsn);
@@ -335,8 +351,10 @@ static void random_round(u64 *state)
 	else if (kind < 5)
 		push_late(random_below(state, CPUS), random_below(state, CPUS),
 			  !random_below(state, 20));
-	else if (kind < 70)
+	else if (kind < 68)
 		push(random_below(state, CPUS), random_below(state, 1400), false);
+	else if (kind < 70)
+		sink_reserve(&sink, &fifos[random_below(state, CPUS)], RECORD_BYTES_MAX);
 	else if (kind < 97)
 		write_round(random_below(state, 50) ? 0 : 1 + random_below(state, BATCH_BYTES));
 	else if (kind < 98 && !random_below(state, 3))
@@ -347,12 +365,27 @@ static void random_round(u64 *state)
 		sync_round(!random_below(state, 50));
 }
 
+/* A batch is full to the byte but for the largest record, which is longer in a segment than in a fifo. */
+static void fill_batch(void)
+{
+	u32 largest = RECORD_BYTES_MAX - sizeof(struct log_front) - 8;
+
+	push(0, largest, false);
+	push(1, largest, false);
+	push(2, BATCH_BYTES - RECORD_BYTES_MAX - 2 * SEGMENT_RECORD_BYTES_MAX - 48, false);
+	push(3, largest, false);
+	while (last_lsn != page.written_lsn)
+		write_round(0);
+	need(last_lsn == 4 && sink_push(&sink, fifos, NULL, 64) == -EINVAL, "no memory");
+}
+
 static int run_random(u32 rounds, const char *folder)
 {
 	u64 state = random_state;
 
 	sink_make();
 	file_begin();
+	fill_batch();
 	while (rounds--) {
 		random_round(&state);
 		need(page.synced_lsn <= page.written_lsn && page.written_lsn <= last_lsn,
@@ -527,7 +560,7 @@ static int run_race(u64 records, const char *folder)
 /* The input: a header, then records of redis/log.h, each rounded up. */
 static int run_encode(void)
 {
-	u8 record[RECORD_BYTES_MAX], to[RECORD_BYTES_MAX];
+	u8 record[RECORD_BYTES_MAX], to[SEGMENT_RECORD_BYTES_MAX];
 	struct segment_header header;
 	struct log_front front;
 	u32 rest;

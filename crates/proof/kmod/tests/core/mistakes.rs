@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::{Sanitizer, compiled, root, run};
 
 /// File of `kmod/core`, what is in it once, what stands there instead, which run finds it.
-const MISTAKES: [(&str, &str, &str, &str); 10] = [
+const MISTAKES: [(&str, &str, &str, &str); 13] = [
     // F3: what was not written is freed by a sync.
     (
         "sink.h",
@@ -76,6 +76,27 @@ const MISTAKES: [(&str, &str, &str, &str); 10] = [
         "sink.h",
         "now - s->missing_since > patience",
         "now > patience",
+        "random",
+    ),
+    // As is another one than was missed before.
+    (
+        "sink.h",
+        "!s->missing_since || s->batch_records",
+        "!s->missing_since",
+        "random",
+    ),
+    // R2: the largest record is longer in a segment.
+    (
+        "sink.h",
+        "s->batch_bytes >= SEGMENT_RECORD_BYTES_MAX",
+        "s->batch_bytes >= RECORD_BYTES_MAX",
+        "random",
+    ),
+    // S2: what was reserved is taken when the file has gone.
+    (
+        "sink.h",
+        "core_store(&s->merge.fifos[at]->reserved, 0);",
+        "(void)s;",
         "random",
     ),
 ];
