@@ -32,6 +32,7 @@ static AOF: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/aof.bpf.o"));
 static WRONG: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/wrong.bpf.o"));
 
 /// A part written in C: its words, its programs, how many bytes they are.
+// SAFETY: as `guest/guest.h` has it.
 type Part = unsafe extern "C" fn(*const *const c_char, *const c_void, usize) -> c_int;
 
 // SAFETY: as `guest/guest.h` has it.
