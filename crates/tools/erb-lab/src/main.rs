@@ -10,7 +10,7 @@ use anyhow::{Error, Result};
 use clap::{Args, Parser, Subcommand};
 use erb_lab::Erb;
 use erb_report::exit;
-use erb_vm::fault::{Missing, Unfit};
+use erb_vm::fault::{Missing, Unfit, Unprivileged};
 
 /// The tools of ERB.
 #[derive(Debug, Parser)]
@@ -90,6 +90,7 @@ fn failed(error: &Error) -> ExitCode {
     ExitCode::from(match error {
         error if error.is::<Missing>() => exit::NO_MACHINE,
         error if error.is::<Unfit>() => exit::USAGE,
+        error if error.is::<Unprivileged>() => exit::PRIVILEGE,
         _ => exit::FAILED,
     })
 }

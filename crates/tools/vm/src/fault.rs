@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Why nothing could be tried: what the machine lacks, which is no fault of what would be tried; or what was asked for.
+//! Why nothing could be tried: what the machine lacks, which is no fault of what would be tried; or who asked,
+//! or for what.
 
 use thiserror::Error;
 
@@ -46,4 +47,17 @@ pub struct Unfit {
     pub takers: String,
     /// What was asked for.
     pub wanted: String,
+}
+
+/// What only root may do.
+#[derive(Debug, Error, PartialEq, Eq)]
+#[error("{0}, which needs root: run it with sudo")]
+pub struct Unprivileged(pub String);
+
+impl Unprivileged {
+    /// # Errors
+    /// This one, if somebody else than root is at work.
+    pub fn unless_root(is_root: bool, what: impl FnOnce() -> String) -> Result<(), Self> {
+        if is_root { Ok(()) } else { Err(Self(what())) }
+    }
 }

@@ -46,10 +46,11 @@ use erb_lab::apt::kept_dir;
 use erb_lab::{Erb, Stop};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
+use nix::unistd::geteuid;
 
 use crate::boots::SCRIPT;
 use crate::checks::{Case, Check, Guest};
-use crate::fault::{Missing, Unfit};
+use crate::fault::{Missing, Unfit, Unprivileged};
 use crate::kernels::{Kernel, Kernels, Needed};
 use crate::lists::Lists;
 use crate::machine::Accelerator;
@@ -236,6 +237,7 @@ pub fn run(args: &VmArgs, json: bool, erb: &Erb) -> Result<()> {
         return list(&dir, json);
     }
     needed(args)?;
+    may(args, geteuid().is_root())?;
     let stop = Stop::watch()?;
     // But while a guest runs nothing is there that another run would not do anew.
     stop.ends_at_once(true);
@@ -271,6 +273,21 @@ fn can_be_told(dir: &Path) -> Result<()> {
         dir.display()
     );
     Ok(())
+}
+
+/// Whether this user may do it; before anything is downloaded.
+fn may(args: &VmArgs, is_root: bool) -> Result<(), Unprivileged> {
+    let checks = args.checks();
+    match checks
+        .iter()
+        .find(|check| check.guest().wire && !args.build)
+    {
+        Some(check) => {
+            let what = || format!("the check `{}` makes network devices", check.name());
+            Unprivileged::unless_root(is_root, what)
+        }
+        None => Ok(()),
+    }
 }
 
 /// What is not here of what guests need.
@@ -439,6 +456,7 @@ impl Lab<'_> {
                     self.source = Some((lists, kernels));
                     return Ok(given);
                 }
+                Err(error) if error.is::<Unprivileged>() => return Err(error),
                 // The lists may be older than what the servers have.
                 Err(error) if tried == 0 => {
                     eprintln!("vm: {version} cannot be had: {error:#}");

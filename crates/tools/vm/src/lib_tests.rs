@@ -77,3 +77,13 @@ fn who_comes_second_waits_until_the_first_has_ended() {
     assert!(second);
     fs::remove_file(path).unwrap();
 }
+
+#[test]
+fn who_may_not_make_devices_is_told_before_anything_is_downloaded() {
+    let paths = args(&["load", "paths"]).unwrap();
+    assert_eq!(may(&paths, true), Ok(()));
+    let said = may(&paths, false).unwrap_err().to_string();
+    assert!(said.contains("`paths`") && said.contains("sudo"), "{said}");
+    assert_eq!(may(&args(&["load", "kmod"]).unwrap(), false), Ok(()));
+    assert_eq!(may(&args(&["paths", "--build"]).unwrap(), false), Ok(()));
+}

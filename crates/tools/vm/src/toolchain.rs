@@ -14,9 +14,10 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 use erb_lab::apt::output;
+use nix::unistd::geteuid;
 
 use crate::checks::{self, Case};
-use crate::fault::Missing;
+use crate::fault::{Missing, Unprivileged};
 use crate::kernels::{Kernel, Kernels};
 use crate::lists::{Deb, Lists};
 use crate::machine::ends_with_us;
@@ -98,6 +99,9 @@ impl Headers {
         if this_release() == Some(release) {
             return Ok(Self::Here(unpacked(vm, name, kernels, lists)?));
         }
+        Unprivileged::unless_root(geteuid().is_root(), || {
+            format!("the module for {version} is built in a root folder of Debian {release}")
+        })?;
         Ok(Self::Inside {
             root: rooted(vm, release, name)?,
             folder: Path::new("/usr/src").join(name),

@@ -19,6 +19,9 @@ use crate::toolchain;
 /// It is not in everybody's PATH.
 pub(crate) const DEPMOD: &str = "/sbin/depmod";
 
+/// Behind all else that is unpacked.
+const DONE: &str = "done";
+
 /// An unpacked kernel.
 #[derive(Clone, Debug)]
 pub struct Unpacked {
@@ -38,24 +41,34 @@ pub struct Unpacked {
 /// If it cannot be downloaded or unpacked. Then nothing of it is left.
 pub fn kernel(vm: &Path, kernels: &Kernels, kernel: &Kernel, lists: &Lists) -> Result<Unpacked> {
     let dir = vm.join(&kernel.image);
-    let done = dir.join("done");
-    if !done.exists() {
-        eprintln!("vm: unpacking {}", kernel.image);
-        if dir.exists() {
-            fs::remove_dir_all(&dir)?;
-        }
-        let made = kernels
-            .parts(&kernel.image)
-            .into_iter()
-            .try_for_each(|package| lists.unpack(package, &dir))
-            .and_then(|()| arrange(&dir));
-        if let Err(error) = made {
-            let _ = fs::remove_dir_all(&dir);
-            return Err(error);
-        }
-        fs::write(&done, "")?;
+    if let Some(unpacked) = whole(&dir) {
+        return Ok(unpacked);
     }
+    eprintln!("vm: unpacking {}", kernel.image);
+    if dir.exists() {
+        fs::remove_dir_all(&dir).with_context(|| format!("cannot remove {}", dir.display()))?;
+    }
+    let made = kernels
+        .parts(&kernel.image)
+        .into_iter()
+        .try_for_each(|package| lists.unpack(package, &dir))
+        .and_then(|()| arrange(&dir));
+    if let Err(error) = made {
+        let _ = fs::remove_dir_all(&dir);
+        return Err(error);
+    }
+    fs::write(dir.join(DONE), "")?;
     found(&dir)
+}
+
+/// The kernel that was unpacked to its end, and of which nobody has removed a part since.
+fn whole(dir: &Path) -> Option<Unpacked> {
+    if !dir.join(DONE).exists() {
+        return None;
+    }
+    let unpacked = found(dir);
+    let unpacked = unpacked.inspect_err(|error| eprintln!("vm: {error:#}"));
+    unpacked.ok()
 }
 
 /// The kernel in a folder that [`kernel`] has made.
@@ -88,7 +101,7 @@ pub fn kept(vm: &Path) -> Result<Vec<Package>> {
     for entry in fs::read_dir(vm).with_context(|| format!("cannot read {}", vm.display()))? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        if name.starts_with("linux-image-") && entry.path().join("done").exists() {
+        if name.starts_with("linux-image-") && entry.path().join(DONE).exists() {
             names.push(name);
         }
     }
@@ -159,6 +172,11 @@ mod tests {
             assert_eq!(kernel.release, release);
             assert_eq!(kernel.image, dir.join(image));
             assert!(dir.join("usr/lib/modules").join(release).is_dir());
+            assert!(whole(dir).is_none(), "its end is not reached");
+            write(&dir.join(DONE));
+            assert!(whole(dir).is_some());
+            fs::remove_file(&kernel.image).unwrap();
+            assert!(whole(dir).is_none(), "it is torn");
         }
         fs::remove_dir_all(old).unwrap();
         fs::remove_dir_all(new).unwrap();
