@@ -196,6 +196,7 @@ void check_reader(const char *path)
 	device_wait_state(device, ERB_IO_IDLE);
 	need(munmap(memory + 4096, 4096) == 0, "half of it goes");
 	need(read(device, memory + 4096, 4096) < 0 && errno == EFAULT, "no memory");
+	need(read(device, memory, 0) < 0 && errno == EMSGSIZE, "no room");
 	need(read(device, memory, 8) < 0 && errno == EMSGSIZE, "too little memory");
 	got = read(device, memory, 8192);
 	need(got == 8 * 512 || got == 7 * 512, "what there was room for");
