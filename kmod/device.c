@@ -8,6 +8,7 @@
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
+#include <linux/pagemap.h>
 #include <linux/uaccess.h>
 #include <linux/vmalloc.h>
 #include "io.h"
@@ -142,7 +143,7 @@ static long device_ioctl(struct file *device, unsigned int command, unsigned lon
 	return -ENOTTY;
 }
 
-/* Whole records, as many as there is room for. Other calls wait where the reader's memory has to come from a disk. */
+/* Whole records, as many as there is room for. That memory is fetched first: who has `lock` waits for none (I1). */
 static ssize_t device_read(struct file *device, char __user *to, size_t room, loff_t *position)
 {
 	struct sink *sink = &erb_io.sink;
@@ -150,15 +151,16 @@ static ssize_t device_read(struct file *device, char __user *to, size_t room, lo
 	size_t done = 0;
 	u32 bytes;
 
+	if (room && fault_in_writeable(to, room) == room)
+		return -EFAULT;
 	guard(mutex)(&erb_io.lock);
 	if (erb_io.file)
 		return -EBUSY;
-	/* From the first one on, whoever read before. */
-	if (!*position)
+	if (!*position) /* from the first one on, whoever read before */
 		sink_rewind(sink);
 	while ((record = sink_read(sink))) {
 		bytes = fifo_rounded(record->bytes);
-		if (bytes > room - done || copy_to_user(to + done, record, bytes))
+		if (bytes > room - done || copy_to_user_nofault(to + done, record, bytes))
 			break;
 		done += bytes;
 		merge_take(&sink->merge);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /* kfuncs.c - what XDP and TC programs call. They run with bottom halves off, so those of one CPU come one behind the
- * other (F2). A part of a program that does not, as a work queue's callback, is refused.
+ * other (F2). A part of a program that does not, as a work queue's callback, is refused: -EPERM.
  *
  * Programs declare these weak: an object loads with and without the module. Which one it is, is decided when a
  * program is loaded, and a program that was loaded with the module keeps it. */
@@ -19,8 +19,7 @@
 __bpf_kfunc_start_defs();
 
 /* Makes sure that the record of so many bytes which this CPU pushes next will be taken. To be asked before the record
- * has a number. 0; -ESHUTDOWN: the gate is shut; -EAGAIN: full; -EINVAL: no record is so long; -ENODEV: a late CPU;
- * -EPERM: bottom halves are on. */
+ * has a number. 0; -ESHUTDOWN: the gate is shut; -EAGAIN: full; -EINVAL: no record is so long; -ENODEV: a late CPU. */
 __bpf_kfunc int erb_io_reserve(u32 bytes)
 {
 	return sink_reserve(&erb_io.sink, this_cpu_ptr(&erb_io_fifo), bytes);
@@ -62,7 +61,6 @@ static const struct btf_kfunc_id_set io_kfunc_set = {
 
 int io_kfuncs_register(void)
 {
-	int failed = register_btf_kfunc_id_set(BPF_PROG_TYPE_XDP, &io_kfunc_set);
-
-	return failed ?: register_btf_kfunc_id_set(BPF_PROG_TYPE_SCHED_CLS, &io_kfunc_set);
+	return register_btf_kfunc_id_set(BPF_PROG_TYPE_XDP, &io_kfunc_set)
+		   ?: register_btf_kfunc_id_set(BPF_PROG_TYPE_SCHED_CLS, &io_kfunc_set);
 }

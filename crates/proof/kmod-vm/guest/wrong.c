@@ -5,12 +5,16 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <linux/userfaultfd.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include "guest.h"
 #include "wrong.h"
@@ -182,6 +186,50 @@ void check_twice(const char *path, const char *folder)
 	device_wait_synced(device, 10);
 }
 
+struct reader {
+	int device;
+	void *memory;
+};
+
+static void *reader_read(void *at)
+{
+	const struct reader *reader = at;
+
+	need(read(reader->device, reader->memory, 4096) > 0, "it reads when its memory has come");
+	return NULL;
+}
+
+/* A reader's memory does not come. Nobody else waits for it. */
+static void reader_waits(int device)
+{
+	struct reader reader = {
+	    device, mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)};
+	struct uffdio_register area = {.range = {(u64)reader.memory, 4096},
+				       .mode = UFFDIO_REGISTER_MODE_MISSING};
+	struct uffdio_api api = {.api = UFFD_API};
+	int faults = syscall(SYS_userfaultfd, O_CLOEXEC), tries;
+	pthread_t thread;
+	pid_t other;
+
+	if (faults < 0 || ioctl(faults, UFFDIO_API, &api)) {
+		printf("skipped: this kernel has no userfaultfd\n");
+		return;
+	}
+	need(ioctl(faults, UFFDIO_REGISTER, &area) == 0, "faults wait");
+	need(!pthread_create(&thread, NULL, reader_read, &reader), "a thread begins");
+	usleep(BEGUN_US);
+	other = fork();
+	if (!other) {
+		device_status(device);
+		_exit(0);
+	}
+	for (tries = 0; tries < 100 && waitpid(other, NULL, WNOHANG) != other; tries++)
+		usleep(100000);
+	close(faults);
+	pthread_join(thread, NULL);
+	need(tries < 100, "another call does not wait");
+}
+
 /* Of a reader's memory only the first page is there. */
 void check_reader(const char *path)
 {
@@ -196,11 +244,14 @@ void check_reader(const char *path)
 	device_wait_state(device, ERB_IO_IDLE);
 	need(munmap(memory + 4096, 4096) == 0, "half of it goes");
 	need(read(device, memory + 4096, 4096) < 0 && errno == EFAULT, "no memory");
+	need(read(device, memory, 0) < 0 && errno == EMSGSIZE, "no room");
 	need(read(device, memory, 8) < 0 && errno == EMSGSIZE, "too little memory");
 	got = read(device, memory, 8192);
 	need(got == 8 * 512 || got == 7 * 512, "what there was room for");
 	need(((struct log_record *)memory)->lsn == 2, "from the first one on");
 	need(read(device, memory, 4096) == 10 * 512 - got, "the rest");
 	need(((struct log_record *)memory)->lsn == 2 + (u64)got / 512, "none is passed over");
+	need(lseek(device, 0, SEEK_SET) == 0, "from the first one on");
+	reader_waits(device);
 	need(ioctl(device, ERB_IO_FORGET, &last) == 0, "they are nobody's");
 }
