@@ -1,15 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /* push.bpf.c - pushes one record for each packet, as the data path would: room, then a number, then the record. Its
  * kfuncs are weak, so it loads with and without the module. */
-#include "base/kernel_types.h"
 #include "push.h"
-#include "redis/log.h"
-
-#define PUSH_HEAD (sizeof(struct log_record) + 12) /* and a slot's header */
-
-extern int erb_io_reserve(__u32 bytes) __ksym __weak;
-extern int erb_io_push(const void *record, __u32 record__sz) __ksym __weak;
-extern void erb_prefetch(const void *memory, __u32 memory__sz) __ksym __weak;
+#include "record.h"
 
 /* 0 -> counters; mapped by who runs this */
 struct {
@@ -20,16 +13,7 @@ struct {
 	__type(value, struct push_state);
 } push_states SEC(".maps");
 
-struct push_scratch {
-	struct log_record record;
-	__u32 cache_epoch;
-	__u16 value_len;
-	__u16 key_len;
-	__u8 flags;
-	__u8 type;
-	__u16 db;
-	__u8 data[PUSH_VALUE_BYTES_MAX + 8];
-};
+RECORD_OF(push_scratch, PUSH_VALUE_BYTES_MAX);
 
 /* 0 -> the record that is being made; of each CPU */
 struct {
@@ -45,7 +29,8 @@ static __always_inline void push(void)
 	__u32 zero = 0, value_len = bpf_get_prandom_u32() & PUSH_VALUE_BYTES_MAX;
 	struct push_scratch *scratch = bpf_map_lookup_elem(&push_scratches, &zero);
 	struct push_state *state = bpf_map_lookup_elem(&push_states, &zero);
-	__u32 bytes = PUSH_HEAD + value_len + 8;
+	__u32 bytes = RECORD_HEAD + value_len + RECORD_KEY_LEN;
+	__u64 lsn;
 	int refused;
 
 	if (!scratch || !state)
@@ -60,12 +45,8 @@ static __always_inline void push(void)
 		__sync_fetch_and_add(refused == -11 ? &state->full : &state->shut, 1);
 		return;
 	}
-	scratch->record.lsn = __sync_fetch_and_add(&state->lsn, 1) + 1;
-	scratch->record.bytes = bytes;
-	scratch->record.kind = LOG_SET;
-	scratch->value_len = value_len;
-	scratch->key_len = 8;
-	*(__u64 *)(scratch->data + value_len) = scratch->record.lsn;
+	lsn = __sync_fetch_and_add(&state->lsn, 1) + 1;
+	record_fill(scratch, lsn, value_len);
 	if (erb_io_push(scratch, bytes))
 		__sync_fetch_and_add(&state->lost, 1);
 	else

@@ -1,13 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /* wrong.bpf.c - calls the module as no program should. What the verifier lets through must do no harm. Each program is
  * loaded by itself: some kernels refuse some of them. */
-#include "base/kernel_types.h"
-#include "redis/log.h"
+#include "record.h"
 #include "wrong.h"
-
-extern int erb_io_reserve(__u32 bytes) __ksym __weak;
-extern int erb_io_push(const void *record, __u32 record__sz) __ksym __weak;
-extern void erb_prefetch(const void *memory, __u32 memory__sz) __ksym __weak;
 
 /* Of the kernel, by name. */
 struct bpf_wq {
@@ -21,19 +16,9 @@ extern int bpf_wq_set_callback_impl(struct bpf_wq *wq, int (*callback)(void *, i
 extern int bpf_wq_set_callback(struct bpf_wq *wq, int (*callback)(void *, int *, void *),
 			       unsigned int flags) __ksym __weak;
 
-#define HEAD	      (sizeof(struct log_record) + 12) /* and a slot's header */
-#define VALUE_LEN_MAX (LOG_RECORD_BYTES_MAX - HEAD - 8)
+#define VALUE_LEN_MAX (LOG_RECORD_BYTES_MAX - RECORD_HEAD - RECORD_KEY_LEN)
 
-struct wrong_record {
-	struct log_record record;
-	__u32 cache_epoch;
-	__u16 value_len;
-	__u16 key_len;
-	__u8 flags;
-	__u8 type;
-	__u16 db;
-	__u8 data[VALUE_LEN_MAX + 8];
-};
+RECORD_OF(wrong_record, VALUE_LEN_MAX);
 
 /* 0 -> what is to be done; mapped by who runs this */
 struct {
@@ -79,13 +64,8 @@ static __always_inline void push(struct wrong_one *one)
 
 	if (!to || value_len > VALUE_LEN_MAX)
 		return;
-	to->record.lsn = one->lsn;
-	to->record.bytes = HEAD + value_len + 8;
-	to->record.kind = LOG_SET;
-	to->value_len = value_len;
-	to->key_len = 8;
-	*(__u64 *)(to->data + value_len) = one->lsn;
-	one->refused = erb_io_push(to, HEAD + value_len + 8);
+	record_fill(to, one->lsn, value_len);
+	one->refused = erb_io_push(to, RECORD_HEAD + value_len + RECORD_KEY_LEN);
 }
 
 SEC("xdp")

@@ -7,7 +7,7 @@
 //! looked at.
 
 use std::fs::{self, File};
-use std::io::{BufReader, Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{BufReader, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -195,7 +195,6 @@ pub fn judge(log: &Path, disk: &Path, folder: &Path) -> Result<()> {
     println!(
         "{entries} entries, {marks} of them marks; {cuts} cuts: each had what was synced, {lacking} lacked some that were only written"
     );
-    std::io::stdout().flush()?;
     ensure!(synced > 0 && cuts >= CUTS_MIN, "too little was cut");
     ensure!(lacking > 0, "no cut lost anything: nothing was shown");
     Ok(())

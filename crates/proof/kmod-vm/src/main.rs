@@ -14,8 +14,7 @@
 mod cuts;
 
 use std::env;
-use std::ffi::OsStr;
-use std::ffi::{CString, c_char, c_int, c_void};
+use std::ffi::{CString, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::Path;
 use std::process::ExitCode;

@@ -66,7 +66,7 @@ const STUDY: &str = "STUDY=1";
 /// Where programs lie that build.
 const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 /// In a namespace of mounts: a root, the sources, words for make.
-const INSIDE: &str = "PATH=/usr/sbin:/usr/bin:/sbin:/bin; mount -t proc proc \"$1/proc\"; mount --rbind /dev \"$1/dev\"; mount --bind \"$2\" \"$1/mnt\"; \
+const INSIDE: &str = "mount -t proc proc \"$1/proc\"; mount --rbind /dev \"$1/dev\"; mount --bind \"$2\" \"$1/mnt\"; \
                       root=$1; shift 2; \
                       exec chroot \"$root\" /usr/bin/env -i PATH=/usr/sbin:/usr/bin LC_ALL=C make -C /mnt \"$@\"";
 
@@ -346,6 +346,7 @@ fn extract(file: &Path, root: &Path) -> Result<()> {
 /// The compiler of a root, and the headers in it. The mounts go with the command; objtool reads `/proc`.
 fn inside(root: &Path, sources: &Path, headers: &Path) -> Command {
     let mut command = Command::new("unshare");
+    command.env("PATH", PATH);
     command.args(["--mount", "sh", "-euc", INSIDE, "inside"]);
     command.arg(root).arg(sources);
     command.arg(format!("KDIR={}", headers.display()));
