@@ -133,7 +133,8 @@ fn told(segment: &Segment) -> Value {
     })
 }
 
-/// Tells all records of some segments; what has none need not even be a file.
+/// Tells all records of some segments; what has none need not even be a file. What a boost has at work it may have
+/// deleted since, as all of it is drained: that has none any more.
 fn each(found: &[Segment], mut told: impl FnMut(Entry)) -> Result<()> {
     for segment in found.iter().filter(|one| one.records > 0) {
         let what = format!("could not read {}", segment.path.display());
@@ -141,7 +142,10 @@ fn each(found: &[Segment], mut told: impl FnMut(Entry)) -> Result<()> {
             told(entry);
             Ok(())
         };
-        segment.tell(listen).map_err(Error::io(what))?;
+        match segment.tell(listen) {
+            Err(error) if segment.is_at_work && error.kind() == io::ErrorKind::NotFound => {}
+            done => done.map_err(Error::io(what))?,
+        }
     }
     Ok(())
 }

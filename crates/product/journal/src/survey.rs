@@ -95,19 +95,22 @@ fn open(path: &Path) -> io::Result<File> {
     }
 }
 
-/// The segments of a folder in the order of their numbers, or the one that a path names.
+/// The segments of a folder in the order of their numbers, or the one that a path names. A boost at work deletes what
+/// is drained meanwhile: what of a folder is gone by the end is left out, or it would seem to be missing between others.
 ///
 /// # Errors
 /// The path cannot be read. A segment that cannot be is told as one that ends at once.
 pub fn segments(path: &Path) -> io::Result<Vec<Segment>> {
     if !fs::metadata(path)?.is_dir() {
-        return Ok(vec![survey(path, None)]);
+        let one = survey(path, None).ok_or(io::ErrorKind::NotFound)?;
+        return Ok(vec![one]);
     }
-    let mut found: Vec<Segment> = named(path)?
+    let mut found: Vec<_> = named(path)?
         .into_iter()
-        .map(|number| survey(&Disk::segment(path, number), Some(number)))
+        .filter_map(|number| survey(&Disk::segment(path, number), Some(number)))
         .collect();
-    found.sort_by_key(|segment| segment.number);
+    let still = named(path)?;
+    found.retain(|segment| still.binary_search(&segment.number).is_ok());
     Ok(found)
 }
 
@@ -121,10 +124,11 @@ fn named(folder: &Path) -> io::Result<Vec<u64>> {
     Ok(numbers)
 }
 
-fn survey(path: &Path, number: Option<u64>) -> Segment {
-    let mut reading = Reading::begin(path, number);
+/// None: there is no such file.
+fn survey(path: &Path, number: Option<u64>) -> Option<Segment> {
+    let mut reading = Reading::begin(path, number)?;
     while !reading.go_on(u64::MAX) {}
-    reading.segment
+    Some(reading.segment)
 }
 
 /// A segment that is being read.
@@ -135,8 +139,8 @@ struct Reading {
 }
 
 impl Reading {
-    /// Reads the head alone.
-    fn begin(path: &Path, number: Option<u64>) -> Self {
+    /// Reads the head alone. None: there is no such file.
+    fn begin(path: &Path, number: Option<u64>) -> Option<Self> {
         let mut reading = Self {
             segment: Segment {
                 path: path.to_path_buf(),
@@ -150,10 +154,14 @@ impl Reading {
             },
             reader: None,
         };
-        if let Err(fault) = reading.open(number) {
-            reading.ends(&fault);
+        match reading.open(number) {
+            Ok(()) => {}
+            Err(Fault::Io { reason, .. }) if reason.kind() == io::ErrorKind::NotFound => {
+                return None;
+            }
+            Err(fault) => reading.ends(&fault),
         }
-        reading
+        Some(reading)
     }
 
     fn open(&mut self, number: Option<u64>) -> Result<(), Fault> {
@@ -267,7 +275,7 @@ impl Survey {
             return None;
         }
         let number = self.numbers.pop()?;
-        let reading = Reading::begin(&Disk::segment(&self.folder, number), Some(number));
+        let reading = Reading::begin(&Disk::segment(&self.folder, number), Some(number))?;
         if reading.segment.identity() == Some(self.own) {
             return Some(Found::Own(number));
         }
@@ -312,3 +320,7 @@ pub fn summary(segments: &[Segment]) -> (u64, usize) {
     let is_damaged = |one: &&Segment| matches!(one.state, State::Ends(_));
     (records, segments.iter().filter(is_damaged).count())
 }
+
+#[cfg(test)]
+#[path = "survey_tests.rs"]
+mod tests;

@@ -148,6 +148,7 @@ sleep 2
     ],
     own: &[
         ("--as-of 1h", "--as-of 1s"),
+        ("--size 4G", "--size 2G"),
         ("zstd", "gzip"),
         ("7289...", "$MOMENT"),
         // A check wants the store for itself.
@@ -224,6 +225,11 @@ const LEFT_OUT: &[(&str, &str, &str)] = &[
         "docs/internals/module.md",
         "# The I/O module",
         "a virtual machine, for minutes; ./test builds it",
+    ),
+    (
+        "docs/internals/module.md",
+        "## The paper's own way",
+        "a virtual machine, for minutes, and a machine that loads modules; ./test builds it",
     ),
     (
         "docs/internals/node.md",
