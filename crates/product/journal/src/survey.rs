@@ -5,12 +5,17 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use nix::fcntl::{Flock, FlockArg, OFlag};
 
 use crate::disk::{Disk, sync_folder_of};
 use crate::format::{Header, Identity};
 use crate::read::{Entry, Fault, SegmentReader};
+
+/// How long a write may take that has begun: milliseconds between looks at a record that is not whole.
+const COMPLETES_MS: [u64; 5] = [10, 40, 100, 250, 600];
 
 /// What a segment is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,7 +130,24 @@ fn named(folder: &Path) -> io::Result<Vec<u64>> {
 }
 
 /// None: there is no such file.
+///
+/// A reader sees a write's first pages before the others (ext4: the file's length grows by them), and who writes may be held up
+/// between them (`balance_dirty_pages`). So what somebody has at work ends there only if its next record does not come.
 fn survey(path: &Path, number: Option<u64>) -> Option<Segment> {
+    let mut found = look(path, number)?;
+    for pause_ms in COMPLETES_MS {
+        if !found.is_at_work || !matches!(found.state, State::Ends(_)) {
+            break;
+        }
+        thread::sleep(Duration::from_millis(pause_ms));
+        if look(path, number)?.bytes > found.bytes {
+            found.state = State::Sound;
+        }
+    }
+    Some(found)
+}
+
+fn look(path: &Path, number: Option<u64>) -> Option<Segment> {
     let mut reading = Reading::begin(path, number)?;
     while !reading.go_on(u64::MAX) {}
     Some(reading.segment)

@@ -76,6 +76,8 @@ const DEBUG_SLOW: u32 = 5;
 const DEBUG_MEMORY: u32 = 2;
 /// What it is told: nothing that it says is lost with a ring that is full.
 const DEBUG_WORDS: &str = "erb_debug=1 ignore_loglevel";
+/// What a kernel is told that is not to look for memory that is used wrongly.
+const UNWATCHED_WORDS: &str = "slub_debug=- kfence.sample_interval=0 page_poison=0 init_on_alloc=0";
 /// Where it is below what is kept: a link.
 const DEBUG: &str = "linux-debug";
 /// How long a check may be told to take: 11 days at most.
@@ -113,6 +115,9 @@ pub struct VmArgs {
     /// How many times `kmod` inserts and removes the module (30), and `sink` changes the sink (3).
     #[arg(long)]
     cycles: Option<u32>,
+    /// Guests' kernels do not look for memory that is used wrongly: the verifier is faster, for many cycles.
+    #[arg(long)]
+    unwatched: bool,
     /// Only make what guests need: kernels are unpacked, the module is built, no guest is started.
     #[arg(long)]
     build: bool,
@@ -173,6 +178,9 @@ impl VmArgs {
         ]);
         if is_debug {
             words.push(DEBUG_WORDS.to_owned());
+        }
+        if self.unwatched {
+            words.push(UNWATCHED_WORDS.to_owned());
         }
         words
     }
