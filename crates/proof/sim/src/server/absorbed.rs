@@ -18,6 +18,7 @@ use erb_sim_tcp::View;
 use erb_wire::layout::Layout;
 
 use crate::check::Held;
+use crate::fault::Faults;
 use crate::scenario::key_of;
 use crate::server::{Pair, Server};
 use crate::violation::Violation;
@@ -128,6 +129,10 @@ impl Server {
                 } else {
                     block(&path).set_drained(lsn);
                 }
+            }
+            // Faults may have ended since it began: then nobody comes after it.
+            if server.inner.faults.get() == Faults::NONE {
+                server.drain();
             }
         });
     }

@@ -114,7 +114,7 @@ impl World {
             .map(|session| self.server.entry_of(session.local));
         let state = entry.flatten().map(|entry| (entry.state, entry.flags));
         format!(
-            "daemon {}, serving {}, admit {}, open {}, lease {} ms, fence {}, gate {} of {}, entry {state:?}",
+            "daemon {}, serving {}, admit {}, open {}, lease {} ms, fence {}, gate {} of {}, drained {} of {}, entry {state:?}",
             self.server.boost.is_alive(),
             control.serving,
             control.admit,
@@ -123,6 +123,8 @@ impl World {
             control.fence,
             control.gate_ack,
             control.gate_seen,
+            control.order.drained,
+            control.order.lsn,
         )
     }
 }
