@@ -70,8 +70,9 @@ impl Disk {
         let folder = locked(File::open(path)?)?;
         for above in path.canonicalize()?.ancestors().skip(1) {
             match File::open(above).and_then(|folder| folder.sync_all()) {
-                // Who may not even look into it did not make anything there.
-                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+                // Who may not even look into it did not make anything there. Nor did anybody where the file system
+                // knows no sync: a read-only image that is the root, or a folder of automounts.
+                Err(error) if is_of_nobody(&error) => {}
                 done => done?,
             }
         }
@@ -84,14 +85,18 @@ impl Disk {
 
     /// The path of a segment.
     pub(crate) fn segment(folder: &Path, number: u64) -> PathBuf {
-        folder.join(format!("{number:0DIGITS$x}{SUFFIX}"))
+        folder.join(Self::name(number))
     }
 
-    /// The number that a segment's name says.
+    /// The number that a segment's name says. A name in other letters is another file's.
     pub(crate) fn number(path: &Path) -> Option<u64> {
-        let digits = path.file_name()?.to_str()?.strip_suffix(SUFFIX)?;
-        let is_ours = digits.len() == DIGITS && !digits.contains('+');
-        u64::from_str_radix(digits, 16).ok().filter(|_| is_ours)
+        let name = path.file_name()?.to_str()?;
+        let number = u64::from_str_radix(name.strip_suffix(SUFFIX)?, 16).ok()?;
+        (Self::name(number) == name).then_some(number)
+    }
+
+    fn name(number: u64) -> String {
+        format!("{number:0DIGITS$x}{SUFFIX}")
     }
 
     /// Takes a segment that an earlier process made.
@@ -143,6 +148,11 @@ impl Disk {
             .blocks_available()
             .saturating_mul(found.fragment_size()))
     }
+}
+
+fn is_of_nobody(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::PermissionDenied
+        || error.raw_os_error() == Some(Errno::EINVAL as i32)
 }
 
 fn locked(file: File) -> io::Result<Flock<File>> {
@@ -212,4 +222,35 @@ pub fn sync_folder_of(path: &Path) -> io::Result<()> {
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty());
     File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_a_segments_in_our_letters_alone() {
+        let number = |name: &str| Disk::number(Path::new(name));
+        assert_eq!(number("d/00000000000000af.erbj"), Some(0xaf));
+        for other in [
+            "00000000000000AF.erbj",
+            "00000000000000af.ERBJ",
+            "+0000000000000af.erbj",
+            "af.erbj",
+            "000000000000000af.erbj",
+            "00000000000000af",
+        ] {
+            assert_eq!(number(other), None, "{other}");
+        }
+    }
+
+    /// /proc knows no sync, as an image that is the root may not (squashfs, erofs), nor a folder of automounts.
+    #[test]
+    fn a_folder_below_one_that_knows_no_sync_can_be_had() {
+        let above = File::open("/proc").expect("/proc");
+        let error = above.sync_all().expect_err("it has nothing to sync");
+        assert_eq!(error.raw_os_error(), Some(Errno::EINVAL as i32));
+        let path = format!("/proc/{}", std::process::id());
+        Disk::open(Path::new(&path)).expect("a folder");
+    }
 }
