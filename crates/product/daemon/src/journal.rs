@@ -11,7 +11,7 @@ use std::{fs, io};
 
 use erb_abi::Kept;
 use erb_datapath::JournalSink;
-use erb_journal::{Disk, Id, Identity, Segment, segments, summary};
+use erb_journal::{Disk, Id, Identity, Segment, segments, summary, unread};
 use erb_report::JournalReport;
 
 use crate::clock::monotonic_ns;
@@ -101,13 +101,11 @@ pub(crate) fn forget(notes: &Notes) {
 #[must_use]
 pub fn tell_left(folder: &Path, left: &[Segment]) -> Option<String> {
     let (records, damaged) = summary(left);
-    let damage = match damaged {
+    let some = |count: usize, what: &str| match count {
         0 => String::new(),
-        _ => format!(
-            " ({damaged} of {} segments end before their files do)",
-            left.len()
-        ),
+        _ => format!(" ({count} of {} segments {what})", left.len()),
     };
+    let damage = some(damaged, "end before their files do") + &some(unread(left), "cannot be read");
     let folder = folder.display();
     (!left.is_empty()).then(|| {
         format!(

@@ -8,7 +8,9 @@ use std::process::ExitCode;
 use std::time::{Duration, UNIX_EPOCH};
 
 use erb_daemon::{Applied, Applies, Error, LastWrites, Result, apply, boot_id};
-use erb_journal::{Entry, Hole, Segment, State, discard, holes, segments, summary};
+use erb_journal::{
+    Entry, Hole, Segment, State, discard, holes, journals, segments, summary, unread,
+};
 use serde_json::{Value, json};
 
 use crate::exit;
@@ -37,18 +39,20 @@ fn words(state: &State) -> String {
         State::Sound => "sound".to_owned(),
         State::Unmade => "never begun".to_owned(),
         State::Ends(why) => format!("ENDS: {why}"),
+        State::Unread(why) => format!("UNREAD: {why}"),
     }
 }
 
 fn check(args: &PlaceArgs) -> Result<ExitCode> {
     let found = read(&args.path)?;
-    let (records, damaged) = summary(&found);
+    let (records, _) = summary(&found);
+    let is_sound = found.iter().all(Segment::is_sound);
     let holes = holes(&found);
     if args.json {
         let segments: Vec<Value> = found.iter().map(told).collect();
         let holes: Vec<Value> = holes.iter().map(told_hole).collect();
         print_json(&json!({
-            "sound": damaged == 0, "records": records, "segments": segments, "holes": holes
+            "sound": is_sound, "records": records, "segments": segments, "holes": holes
         }))?;
     } else {
         let mut text = String::new();
@@ -62,17 +66,37 @@ fn check(args: &PlaceArgs) -> Result<ExitCode> {
             text,
             "{} segments, {records} records, {}",
             found.len(),
-            match damaged {
-                0 => "all sound".to_owned(),
-                damaged => format!("{damaged} end before their files do"),
+            match is_sound {
+                true => "all sound".to_owned(),
+                false => faults(&found).join(", "),
             }
         );
         say(&text);
     }
-    Ok(match damaged {
-        0 => ExitCode::SUCCESS,
+    Ok(code(&found))
+}
+
+/// How many of them are not whole, and of how many nobody knows.
+fn faults(found: &[Segment]) -> Vec<String> {
+    let (_, damaged) = summary(found);
+    let counts = [
+        (damaged, "end before their files do"),
+        (unread(found), "cannot be read"),
+    ];
+    let counts = counts.iter().filter(|(count, _)| *count > 0);
+    counts
+        .map(|(count, what)| format!("{count} {what}"))
+        .collect()
+}
+
+/// Damage comes before what could not be read.
+fn code(found: &[Segment]) -> ExitCode {
+    let (_, damaged) = summary(found);
+    match (damaged, unread(found)) {
+        (0, 0) => ExitCode::SUCCESS,
+        (0, _) => ExitCode::from(exit::FAILED),
         _ => ExitCode::from(exit::JOURNAL_DAMAGED),
-    })
+    }
 }
 
 fn line(segment: &Segment) -> String {
@@ -121,7 +145,7 @@ fn told(segment: &Segment) -> Value {
     json!({
         "path": segment.path.display().to_string(),
         "number": segment.number,
-        "sound": !matches!(segment.state, State::Ends(_)),
+        "sound": segment.is_sound(),
         "state": words(&segment.state),
         "records": segment.records,
         "first_lsn": segment.lsns.map(|(first, _)| first),
@@ -156,19 +180,16 @@ fn show(args: &ShowArgs) -> Result<ExitCode> {
         true => say(&format!("{}\n", record_json(&entry, args.no_values))),
         false => say(&record_line(&entry, args.no_values)),
     })?;
-    Ok(match warn_of_damage(&found) {
-        false => ExitCode::SUCCESS,
-        true => ExitCode::from(exit::JOURNAL_DAMAGED),
-    })
+    warn_of_damage(&found);
+    Ok(code(&found))
 }
 
-/// What lies behind the damage is neither shown nor applied; whether there is any.
-fn warn_of_damage(found: &[Segment]) -> bool {
-    let (_, damaged) = summary(found);
-    if damaged > 0 {
-        eprintln!("{damaged} segments end before their files do: see `erb journal check`");
+/// What lies behind the damage, or cannot be read, is neither shown nor applied; and it is deleted unseen.
+fn warn_of_damage(found: &[Segment]) {
+    if !found.iter().all(Segment::is_sound) {
+        let faults = faults(found).join(", ");
+        eprintln!("of the segments {faults}: see `erb journal check`");
     }
-    damaged > 0
 }
 
 fn record_json(entry: &Entry, no_values: bool) -> Value {
@@ -230,17 +251,14 @@ fn apply_to(args: &ApplyArgs) -> Result<ExitCode> {
     warn_of_damage(&found);
     let mut writes = LastWrites::default();
     let mut records = 0u64;
+    // It is for the hint alone: a rescue system may not tell it.
+    let boot = boot_id().ok();
     // LSNs of two journals do not compare: the later segment's come last.
-    let mut journals: Vec<Vec<Segment>> = Vec::new();
-    for segment in found {
-        match journals.last_mut() {
-            Some(last) if last[0].identity() == segment.identity() => last.push(segment),
-            _ => journals.push(vec![segment]),
-        }
-    }
-    let boot = boot_id()?;
-    for journal in &journals {
-        if journal[0].identity().is_some_and(|of| of.boot == boot) {
+    for journal in &journals(found) {
+        if journal[0]
+            .identity()
+            .is_some_and(|of| Some(of.boot) == boot)
+        {
             eprintln!(
                 "these were kept since the machine was started: if their boost is still there, `erb boost` with the \
                  same arguments brings them to Redis by itself, in their order"
@@ -322,6 +340,7 @@ fn discard_all(args: &DiscardArgs) -> Result<ExitCode> {
         say("there is nothing to delete\n");
         return Ok(ExitCode::SUCCESS);
     }
+    warn_of_damage(&found);
     if !args.yes
         && !is_wanted(&format!(
             "{} segments are deleted, with {records} records that may be nowhere else",
@@ -334,7 +353,11 @@ fn discard_all(args: &DiscardArgs) -> Result<ExitCode> {
     for segment in &found {
         let what = format!("could not delete {}", segment.path.display());
         match discard(segment).map_err(Error::io(what)) {
-            Ok(done) => deleted += u64::from(done),
+            Ok(true) => deleted += 1,
+            Ok(false) => eprintln!(
+                "{} is at work, or another journal's, by now: left alone",
+                segment.path.display()
+            ),
             Err(error) => failed = failed.or(Some(error)),
         }
     }
@@ -394,6 +417,28 @@ mod tests {
         for path in [folder.path().to_path_buf(), damaged] {
             assert_eq!(shown(path), code(ExitCode::from(exit::JOURNAL_DAMAGED)));
         }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_no_damage_and_no_success() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().to_path_buf();
+        // Root may read any file, but no folder as one.
+        std::fs::create_dir(path.join("0123456789abcdef.erbj")).expect("a folder");
+        let found = read(&path).expect("the folder");
+        assert!(words(&found[0].state).starts_with("UNREAD: "), "{found:?}");
+        assert_eq!(faults(&found), ["1 cannot be read"]);
+        assert_eq!(told(&found[0])["sound"], false);
+        let place = PlaceArgs { path, json: true };
+        let failed = format!("{:?}", ExitCode::from(exit::FAILED));
+        let checked = check(&place).expect("it is read");
+        assert_eq!(format!("{checked:?}"), failed);
+        let args = ShowArgs {
+            place,
+            no_values: true,
+        };
+        let shown = show(&args).expect("it is read");
+        assert_eq!(format!("{shown:?}"), failed);
     }
 
     #[test]

@@ -160,7 +160,7 @@ fn locked(file: File) -> io::Result<Flock<File>> {
 }
 
 /// As [`locked`], of a segment: whoever looks whether somebody has it, has it himself for a moment.
-fn locked_segment(mut file: File) -> io::Result<Flock<File>> {
+pub(crate) fn locked_segment(mut file: File) -> io::Result<Flock<File>> {
     for _ in 0..LOCK_TRIES {
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Err((back, Errno::EWOULDBLOCK)) => file = back,

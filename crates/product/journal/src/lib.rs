@@ -25,4 +25,4 @@ pub use holes::{Hole, holes};
 pub use journal::{Journal, SEGMENT_BYTES};
 pub use read::{Entry, Fault, SegmentReader};
 pub use sink::Sink;
-pub use survey::{Found, Segment, State, Survey, discard, segments, summary};
+pub use survey::{Found, Segment, State, Survey, discard, journals, segments, summary, unread};

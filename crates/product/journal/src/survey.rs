@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use nix::fcntl::{Flock, FlockArg, OFlag};
 
-use crate::disk::{Disk, sync_folder_of};
+use crate::disk::{Disk, locked_segment, sync_folder_of};
 use crate::format::{Header, Identity};
 use crate::read::{Entry, Fault, SegmentReader};
 
@@ -26,6 +26,8 @@ pub enum State {
     Unmade,
     /// It ends before its file does, and why.
     Ends(String),
+    /// What it has is not known, and why: who looks may not read it, it is no file, or a later build has written it.
+    Unread(String),
 }
 
 /// One segment.
@@ -53,7 +55,13 @@ impl Segment {
     /// Whether anything may be in it.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.records == 0 && !matches!(self.state, State::Ends(_))
+        self.records == 0 && self.is_sound()
+    }
+
+    /// Whether nothing speaks against it.
+    #[must_use]
+    pub const fn is_sound(&self) -> bool {
+        matches!(self.state, State::Sound | State::Unmade)
     }
 
     /// Whether it is one at all: by its header, or by its name. Anything else that a path may name is not ours to delete.
@@ -71,19 +79,35 @@ impl Segment {
     /// Tells its records in their order; those that are right.
     ///
     /// # Errors
-    /// Its file cannot be opened, or who listens says so.
+    /// Its file cannot be opened, has fewer than it had when it was looked at, or who listens says so.
     pub fn tell<E: From<io::Error>>(
         &self,
         mut told: impl FnMut(Entry) -> Result<(), E>,
     ) -> Result<(), E> {
-        let file = open(&self.path)?;
-        let Ok(mut reader) = SegmentReader::open(BufReader::new(file)) else {
-            return Ok(());
+        let mut reader = match SegmentReader::open(BufReader::new(open(&self.path)?)) {
+            Ok(reader) => reader,
+            Err(why) => return self.lacks(0, Some(why)),
         };
-        while let Ok(Some(entry)) = reader.next_entry() {
-            told(entry)?;
+        let mut records = 0;
+        loop {
+            match reader.next_entry() {
+                Ok(Some(entry)) => told(entry)?,
+                Ok(None) => return self.lacks(records, None),
+                Err(why) => return self.lacks(records, Some(why)),
+            }
+            records += 1;
         }
-        Ok(())
+    }
+
+    /// What is missing when so many were told: another process has cut it, or the disk does not give it any more.
+    fn lacks<E: From<io::Error>>(&self, told: u64, why: Option<Fault>) -> Result<(), E> {
+        if told >= self.records {
+            return Ok(());
+        }
+        let why = why.map_or_else(|| "it is shorter by now".to_owned(), |why| why.to_string());
+        let had = self.records;
+        let text = format!("{told} of the {had} records that it had could be read: {why}");
+        Err(io::Error::other(text).into())
     }
 }
 
@@ -104,7 +128,7 @@ fn open(path: &Path) -> io::Result<File> {
 /// is drained meanwhile: what of a folder is gone by the end is left out, or it would seem to be missing between others.
 ///
 /// # Errors
-/// The path cannot be read. A segment that cannot be is told as one that ends at once.
+/// The path cannot be read. A segment that cannot be is told as such.
 pub fn segments(path: &Path) -> io::Result<Vec<Segment>> {
     if !fs::metadata(path)?.is_dir() {
         let one = survey(path, None).ok_or(io::ErrorKind::NotFound)?;
@@ -181,6 +205,9 @@ impl Reading {
             Err(Fault::Io { reason, .. }) if reason.kind() == io::ErrorKind::NotFound => {
                 return None;
             }
+            Err(Fault::Io { reason, .. }) => {
+                reading.segment.state = State::Unread(reason.to_string());
+            }
             Err(fault) => reading.ends(&fault),
         }
         Some(reading)
@@ -207,6 +234,7 @@ impl Reading {
         self.reader = None;
         self.segment.state = match fault {
             Fault::Unmade => State::Unmade,
+            Fault::Version(_) => State::Unread(fault.to_string()),
             fault => State::Ends(fault.to_string()),
         };
     }
@@ -318,7 +346,8 @@ fn is_locked(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Deletes a segment, for good, unless somebody has it at work; whether it did.
+/// Deletes a segment, for good, unless somebody has it at work, or its name is another one's by now; whether it did. Who
+/// just looks whether somebody has it is waited for.
 ///
 /// # Errors
 /// Of the disk.
@@ -327,9 +356,15 @@ pub fn discard(segment: &Segment) -> io::Result<bool> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
         opened => opened?,
     };
-    let Ok(_held) = Flock::lock(file, FlockArg::LockExclusiveNonblock) else {
-        return Ok(false);
+    let held = match locked_segment(file) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+        held => held?,
     };
+    let header = SegmentReader::open(&*held).map(|reader| *reader.header());
+    let is_it = |was: &Header| header.as_ref().is_ok_and(|header| header == was);
+    if !segment.header.as_ref().is_none_or(is_it) {
+        return Ok(false);
+    }
     fs::remove_file(&segment.path)?;
     sync_folder_of(&segment.path)?;
     Ok(true)
@@ -341,6 +376,27 @@ pub fn summary(segments: &[Segment]) -> (u64, usize) {
     let records = segments.iter().map(|one| one.records).sum();
     let is_damaged = |one: &&Segment| matches!(one.state, State::Ends(_));
     (records, segments.iter().filter(is_damaged).count())
+}
+
+/// How many of them are not known.
+#[must_use]
+pub fn unread(segments: &[Segment]) -> usize {
+    let is_unread = |one: &&Segment| matches!(one.state, State::Unread(_));
+    segments.iter().filter(is_unread).count()
+}
+
+/// Those that have records, one journal's behind the other's as their numbers are. What has none, whosever it is, parts
+/// no journal: its LSNs tell which of two records is the later one, and numbers of segments do not.
+#[must_use]
+pub fn journals(segments: Vec<Segment>) -> Vec<Vec<Segment>> {
+    let mut journals: Vec<Vec<Segment>> = Vec::new();
+    for segment in segments.into_iter().filter(|one| one.records > 0) {
+        match journals.last_mut() {
+            Some(last) if last[0].identity() == segment.identity() => last.push(segment),
+            _ => journals.push(vec![segment]),
+        }
+    }
+    journals
 }
 
 #[cfg(test)]

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A folder is read while a boost lets go of what is drained, as people do.
+//! A folder is read while a boost lets go of what is drained, as people do; and what others may have done to it.
 
 use std::io::Write as _;
+use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 
 use super::*;
 use crate::format::{Id, Write, encode_header, encode_record};
@@ -121,4 +125,110 @@ fn a_write_that_is_seen_in_part_is_no_damage_and_one_that_stays_so_is() {
     let found = segments(&path).expect("it");
     assert!(found[0].is_at_work);
     assert!(matches!(found[0].state, State::Ends(_)), "{found:?}");
+}
+
+/// A segment of one journal with records of these LSNs.
+fn keep(folder: &Path, header: &Header, lsns: impl Iterator<Item = u64>) -> PathBuf {
+    let path = Disk::segment(folder, header.number);
+    let mut bytes = encode_header(header).to_vec();
+    lsns.for_each(|lsn| add(header, lsn, b"value", &mut bytes));
+    fs::write(&path, bytes).expect("a segment");
+    path
+}
+
+fn of_another(number: u64) -> Header {
+    let mut other = header(number);
+    other.identity.journal = Id([3; 16]);
+    other
+}
+
+#[test]
+fn what_cannot_be_read_is_told_as_that_and_is_neither_damaged_nor_empty() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    make(folder, 1);
+    symlink(Disk::segment(folder, 1), Disk::segment(folder, 2)).expect("a link");
+    mkfifo(&Disk::segment(folder, 3), Mode::S_IRWXU).expect("a pipe");
+    fs::create_dir(Disk::segment(folder, 4)).expect("a folder");
+    let mut later = encode_header(&header(5));
+    later[8] = 2;
+    fs::write(Disk::segment(folder, 5), later).expect("a later build's");
+    let found = segments(folder).expect("the folder");
+    assert_eq!((found.len(), unread(&found)), (5, 4), "{found:?}");
+    assert_eq!(summary(&found), (1, 0));
+    for segment in &found[1..] {
+        assert!(!segment.is_empty() && !segment.is_sound(), "{segment:?}");
+    }
+    let State::Unread(why) = &found[4].state else {
+        panic!("{found:?}");
+    };
+    assert!(why.contains("version 2"), "{why}");
+}
+
+#[test]
+fn what_was_cut_since_it_was_looked_at_is_not_told_as_if_it_were_all() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = keep(folder.path(), &header(1), 1..=3);
+    let found = segments(&path).expect("it").remove(0);
+    let told = || {
+        let mut lsns = Vec::new();
+        let done = found.tell(|entry| -> io::Result<()> {
+            lsns.push(entry.lsn);
+            Ok(())
+        });
+        (lsns, done)
+    };
+    assert!(matches!(told(), (lsns, Ok(())) if lsns == [1, 2, 3]));
+    let file = OpenOptions::new().write(true).open(&path).expect("it");
+    for (cut, whole) in [(1, 2), (found.bytes / 3, 1), (found.bytes, 0)] {
+        file.set_len(found.bytes - cut).expect("cut");
+        let (lsns, done) = told();
+        assert_eq!(lsns.len(), whole);
+        let why = done.expect_err("some are missing").to_string();
+        let said = format!("{whole} of the 3 records");
+        assert!(why.contains(&said), "{why}");
+    }
+}
+
+#[test]
+fn who_deletes_waits_for_who_just_looks_and_leaves_what_is_anothers_by_now() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = keep(folder.path(), &header(1), 1..=3);
+    let found = segments(&path).expect("it").remove(0);
+    let lock = |kind| {
+        let file = File::open(&path).expect("it");
+        Flock::lock(file, kind).expect("its lock")
+    };
+    let at_work = lock(FlockArg::LockExclusive);
+    assert!(!discard(&found).expect("left alone") && path.exists());
+    drop(at_work);
+    fs::remove_file(&path).expect("somebody deletes it");
+    keep(folder.path(), &of_another(1), 1..=3);
+    assert!(!discard(&found).expect("left alone") && path.exists());
+    let found = segments(&path).expect("it").remove(0);
+    let looks = lock(FlockArg::LockShared);
+    thread::scope(|threads| {
+        threads.spawn(move || {
+            thread::sleep(Duration::from_millis(20));
+            drop(looks);
+        });
+        assert!(discard(&found).expect("deleted") && !path.exists());
+    });
+    assert!(discard(&found).expect("it is gone"));
+}
+
+#[test]
+fn what_has_no_record_parts_no_journal() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    keep(folder, &header(1), 1..=3);
+    fs::write(Disk::segment(folder, 2), b"").expect("one that was never begun");
+    fs::write(Disk::segment(folder, 3), b"something else").expect("one that is damaged");
+    keep(folder, &of_another(4), 9..9);
+    keep(folder, &header(5), 5..=6);
+    keep(folder, &of_another(6), 6..=7);
+    let found = journals(segments(folder).expect("the folder"));
+    let numbers = |of: &Vec<Segment>| of.iter().map(|one| one.number).collect();
+    let numbers: Vec<Vec<u64>> = found.iter().map(numbers).collect();
+    assert_eq!(numbers, [vec![1, 5], vec![6]]);
 }

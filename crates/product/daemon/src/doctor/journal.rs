@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use erb_journal::{Id, Segment, segments};
+use erb_journal::{Id, Segment, State, segments};
 
 use super::{Findings, Patient};
 use crate::journal::{STATE_ROOT, boot_id, tell_left};
@@ -57,8 +57,17 @@ fn tell(findings: &mut Findings, folder: &Path, mut found: Vec<Segment>, boot: O
     // What was kept since the machine was started, a boost brings to Redis by itself.
     found.retain(|one| {
         let is_new = one.identity().is_some_and(|of| Some(of.boot) == boot);
-        !one.is_empty() && !one.is_at_work && !is_new
+        // A file that somebody has put beside the folders is his own.
+        one.is_ours() && !one.is_empty() && !one.is_at_work && !is_new
     });
+    let is_unread = |one: &Segment| matches!(one.state, State::Unread(_));
+    let (unread, found): (Vec<_>, Vec<_>) = found.into_iter().partition(is_unread);
+    // Nobody knows what these have, nor whether they are at work.
+    if let Some(State::Unread(why)) = unread.first().map(|one| &one.state) {
+        let (count, folder) = (unread.len(), folder.display());
+        let text = format!("{count} segments in {folder} could not be read: {why}");
+        findings.warn(SUBJECT, text);
+    }
     if let Some(text) = tell_left(folder, &found) {
         findings.warn(SUBJECT, text);
     }
@@ -109,5 +118,20 @@ mod tests {
         assert!(both.len() == 2 && both[1].contains("named"), "{both:?}");
         let none = told(Some(&root.path().join("none")));
         assert!(none[1].contains("could not read"), "{none:?}");
+    }
+
+    #[test]
+    fn what_is_no_segment_is_not_told_and_what_cannot_be_read_as_that() {
+        let root = tempfile::tempdir().expect("a folder");
+        let (mine, folder) = (root.path().join("README"), root.path().join("eth0-6379"));
+        fs::write(&mine, "mine").expect("a file");
+        // Root may read any file, but no folder as one.
+        fs::create_dir_all(folder.join("0000000000000001.erbj")).expect("a folder");
+        let mut findings = Findings::default();
+        look(&mut findings, &BTreeSet::from([mine, folder]), None);
+        let all: Vec<String> = findings.told.into_iter().map(|one| one.text).collect();
+        assert_eq!(all.len(), 1, "{all:?}");
+        let is_told = all[0].contains("1 segments in") && all[0].contains("could not be read");
+        assert!(is_told && !all[0].contains("SETs"), "{all:?}");
     }
 }
