@@ -10,11 +10,14 @@ use erb_redis::rights::{Credentials, advice};
 use crate::addr::RedisAddr;
 use crate::credentials::CredentialSource;
 use crate::machine::Connection;
-use crate::preflight::{ask, silent, unreachable};
+use crate::preflight::{ask, ask_for, silent, unreachable};
 use crate::{Error, Result};
 
 /// Commands that are answered before more are sent.
 const AT_ONCE: usize = 500;
+
+/// And bytes of their keys and values, so that a slow way to Redis has time for them.
+const BYTES_AT_ONCE: usize = 1 << 20;
 
 /// The last write of each key, by database and key.
 #[derive(Debug, Default)]
@@ -60,6 +63,8 @@ pub struct Applied {
     pub refused: usize,
     /// The first of these: database, key, and what it said.
     pub named: Vec<(u16, Vec<u8>, String)>,
+    /// Keys that were sent and not answered: they may be written.
+    pub unknown: usize,
     /// Why the rest was not even sent; none: all was.
     pub broke: Option<Error>,
 }
@@ -111,46 +116,67 @@ pub fn apply(
     let mut done = Applied::default();
     let all: Vec<&Entry> = writes.0.values().collect();
     for of_db in all.chunk_by(|a, b| a.db == b.db) {
-        if let Err(error) = apply_to_db(&mut stream, of_db, applies, &mut done) {
-            done.broke = Some(failed(silent(&error)));
+        if let Err(reason) = apply_to_db(&mut stream, of_db, applies, &mut done) {
+            done.broke = Some(failed(reason));
             break;
         }
     }
     Ok(done)
 }
 
+/// Why the rest was not sent, if it was not.
 fn apply_to_db(
     stream: &mut RespStream<Connection>,
     entries: &[&Entry],
     applies: Applies,
     done: &mut Applied,
-) -> std::io::Result<()> {
+) -> std::result::Result<(), String> {
     let db = entries[0].db.to_string();
-    let replies = ask(stream, &[&[b"SELECT", db.as_bytes()]])?;
+    let replies = ask(stream, &[&[b"SELECT", db.as_bytes()]]).map_err(|error| silent(&error))?;
     if let Some(text) = replies.iter().find_map(error) {
         let why = format!("database {db}: {text}");
         entries.iter().for_each(|entry| done.refuse(entry, &why));
         return Ok(());
     }
-    for some in entries.chunks(AT_ONCE) {
-        let replies = send(stream, some, applies)?;
+    let mut rest = entries;
+    while !rest.is_empty() {
+        let (some, others) = rest.split_at(at_once(rest));
+        rest = others;
+        let mut replies = Vec::new();
+        let sent = send(stream, some, applies, &mut replies);
         for (entry, reply) in some.iter().zip(&replies) {
             match error(reply) {
                 None => done.keys += 1,
                 Some(text) => done.refuse(entry, &text),
             }
         }
+        if applies == Applies::Truly {
+            done.unknown += some.len() - replies.len();
+        }
+        sent?;
     }
     Ok(())
 }
 
-/// The reply to each. On trial they are queued in a transaction that is given up: Redis looks at rights, memory, disk
-/// and role when it queues.
+/// How many of these are sent at once, one at least.
+fn at_once(entries: &[&Entry]) -> usize {
+    let mut bytes = 0;
+    let fits = |entry: &&&Entry| {
+        bytes += entry.key.len() + entry.value.len();
+        bytes <= BYTES_AT_ONCE
+    };
+    let count = entries.iter().take(AT_ONCE).take_while(fits).count();
+    count.max(1)
+}
+
+/// Adds the reply to each. On trial they are queued in a transaction that is given up: Redis looks at rights, memory,
+/// disk and role when it queues. Where it begins none, all that follows would be done: so it is asked first.
 fn send(
     stream: &mut RespStream<Connection>,
     some: &[&Entry],
     applies: Applies,
-) -> std::io::Result<Vec<Frame>> {
+    replies: &mut Vec<Frame>,
+) -> std::result::Result<(), String> {
     let command = |entry: &&Entry| -> Vec<Vec<u8>> {
         let mut words = vec![b"SET".to_vec(), entry.key.clone(), entry.value.clone()];
         if entry.expiry_ms != 0 {
@@ -158,22 +184,32 @@ fn send(
         }
         words
     };
-    let mut commands: Vec<Vec<Vec<u8>>> = some.iter().map(command).collect();
-    if applies == Applies::OnTrial {
-        commands.insert(0, vec![b"MULTI".to_vec()]);
-        commands.push(vec![b"DISCARD".to_vec()]);
-    }
+    let commands: Vec<Vec<Vec<u8>>> = some.iter().map(command).collect();
     let commands: Vec<Vec<&[u8]>> = commands
         .iter()
         .map(|words| words.iter().map(Vec::as_slice).collect())
         .collect();
     let commands: Vec<&[&[u8]]> = commands.iter().map(Vec::as_slice).collect();
-    let mut replies = ask(stream, &commands)?;
     if applies == Applies::OnTrial {
-        replies.remove(0);
-        replies.truncate(some.len());
+        agreed(stream, b"MULTI")?;
     }
-    Ok(replies)
+    ask_for(stream, &commands, replies).map_err(|error| silent(&error))?;
+    match applies {
+        Applies::OnTrial => agreed(stream, b"DISCARD"),
+        Applies::Truly => Ok(()),
+    }
+}
+
+/// Says a word of a trial, which Redis must not refuse.
+fn agreed(stream: &mut RespStream<Connection>, word: &[u8]) -> std::result::Result<(), String> {
+    let replies = ask(stream, &[&[word]]).map_err(|error| silent(&error))?;
+    match replies.iter().find_map(error) {
+        None => Ok(()),
+        Some(text) => Err(format!(
+            "nothing can be tried, for {} is refused: {text}",
+            String::from_utf8_lossy(word)
+        )),
+    }
 }
 
 #[cfg(test)]
@@ -231,14 +267,20 @@ mod tests {
             redis
         }
 
-        fn keys(&self) -> usize {
-            let address = RedisAddr::Unix(self.1.clone());
-            let stream = Connection::new(&address, false).expect("a connection");
+        fn address(&self) -> RedisAddr {
+            RedisAddr::Unix(self.1.clone())
+        }
+
+        fn says(&self, words: &[&[u8]]) -> Frame {
+            let stream = Connection::new(&self.address(), false).expect("a connection");
             let mut stream = RespStream::new(stream);
-            let replies = ask(&mut stream, &[&[b"DBSIZE"]]).expect("an answer");
-            match replies[0] {
+            ask(&mut stream, &[words]).expect("an answer").remove(0)
+        }
+
+        fn keys(&self) -> usize {
+            match self.says(&[b"DBSIZE"]) {
                 Frame::Number { data, .. } => usize::try_from(data).expect("a count"),
-                ref other => panic!("{other:?}"),
+                other => panic!("{other:?}"),
             }
         }
     }
@@ -261,7 +303,7 @@ mod tests {
         writes.take(entry(1_001, 0, "another's"));
         writes.take(entry(1_002, 1, "ok"));
         writes.take(entry(1_003, 9, "ok"));
-        let address = RedisAddr::Unix(redis.1.clone());
+        let address = redis.address();
         let source = CredentialSource::new(None, None).expect("none");
         for (applies, keys) in [(Applies::OnTrial, 0), (Applies::Truly, 700)] {
             let done = apply(&address, &source, &writes, applies).expect("Redis");
@@ -274,5 +316,70 @@ mod tests {
             assert!(done.named[1].2.contains("database 9"), "{done:?}");
             assert_eq!(redis.keys(), keys);
         }
+    }
+
+    fn no_password() -> CredentialSource {
+        CredentialSource::new(None, None).expect("none")
+    }
+
+    #[test]
+    fn more_than_a_connection_takes_at_once_goes_as_redis_reads() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let redis = Redis::start(folder.path());
+        let mut writes = LastWrites::default();
+        for lsn in 1..=AT_ONCE as u64 {
+            let value = vec![b'v'; 8_000];
+            let key = format!("ok{lsn}");
+            writes.take(Entry {
+                value,
+                ..entry(lsn, 0, &key)
+            });
+        }
+        for (applies, keys) in [(Applies::OnTrial, 0), (Applies::Truly, AT_ONCE)] {
+            let done = apply(&redis.address(), &no_password(), &writes, applies).expect("Redis");
+            assert!(done.broke.is_none(), "{done:?}");
+            assert_eq!((done.keys, done.unknown), (AT_ONCE, 0), "{done:?}");
+            assert_eq!(redis.keys(), keys);
+        }
+    }
+
+    #[test]
+    fn a_trial_writes_nothing_where_redis_begins_no_transaction() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let redis = Redis::start(folder.path());
+        redis.says(&[b"ACL", b"SETUSER", b"default", b"-multi"]);
+        let mut writes = LastWrites::default();
+        writes.take(entry(1, 0, "ok"));
+        let done =
+            apply(&redis.address(), &no_password(), &writes, Applies::OnTrial).expect("Redis");
+        assert_eq!((done.keys, redis.keys()), (0, 0), "{done:?}");
+        let why = done.broke.expect("it is refused").to_string();
+        assert!(why.contains("MULTI is refused: NOPERM"), "{why}");
+    }
+
+    #[test]
+    fn what_was_sent_and_not_answered_may_be_written_or_not() {
+        use std::io::{Read as _, Write as _};
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("redis");
+        let listener = std::os::unix::net::UnixListener::bind(&path).expect("a socket");
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("a client");
+            // To HELLO, to SELECT, and to the first two of three SETs.
+            for reply in ["+hello\r\n", "+OK\r\n", "+OK\r\n+OK\r\n"] {
+                let mut asked = [0; 4_096];
+                assert!(stream.read(&mut asked).expect("a command") > 0);
+                stream.write_all(reply.as_bytes()).expect("a reply");
+            }
+        });
+        let mut writes = LastWrites::default();
+        for (lsn, key) in [(1, "a"), (2, "b"), (3, "c")] {
+            writes.take(entry(lsn, 0, key));
+        }
+        let address = RedisAddr::Unix(path);
+        let done = apply(&address, &no_password(), &writes, Applies::Truly).expect("it answers");
+        server.join().expect("the server");
+        assert_eq!((done.keys, done.unknown), (2, 1), "{done:?}");
+        assert!(done.broke.is_some());
     }
 }

@@ -426,8 +426,18 @@ pub(crate) fn ask(
     stream: &mut RespStream<Connection>,
     commands: &[&[&[u8]]],
 ) -> std::io::Result<Vec<Frame>> {
-    let until = Instant::now() + REDIS_ANSWER_MAX;
     let mut replies = Vec::new();
+    ask_for(stream, commands, &mut replies)?;
+    Ok(replies)
+}
+
+/// The same; the replies that have come are there, also where the others do not.
+pub(crate) fn ask_for(
+    stream: &mut RespStream<Connection>,
+    commands: &[&[&[u8]]],
+    replies: &mut Vec<Frame>,
+) -> std::io::Result<()> {
+    let until = Instant::now() + REDIS_ANSWER_MAX;
     for words in commands {
         stream.push(words);
     }
@@ -442,10 +452,13 @@ pub(crate) fn ask(
             return Err(std::io::ErrorKind::TimedOut.into());
         }
         let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
+        // What the connection does not take at once goes as Redis reads.
+        let mut awaited = PollFlags::POLLIN;
+        awaited.set(PollFlags::POLLOUT, stream.wants_write());
         poll(
             &mut [PollFd::new(
                 std::os::fd::AsFd::as_fd(stream.get_ref()),
-                PollFlags::POLLIN,
+                awaited,
             )],
             timeout,
         )?;
@@ -457,8 +470,9 @@ pub(crate) fn ask(
                 |said| std::io::Error::new(end.kind(), format!("{end}, with {said:?}")),
             )
         })?;
+        stream.flush()?;
     }
-    Ok(replies)
+    Ok(())
 }
 
 #[cfg(test)]

@@ -319,6 +319,13 @@ fn tell_applied(done: Applied, taken: &str, refused: &str) -> Result<ExitCode> {
     }
     match done.broke {
         Some(why) => {
+            if done.unknown > 0 {
+                eprintln!(
+                    "error: {} keys were sent and not answered: they may be {taken} or not; to apply again is harmless \
+                     while nobody else writes",
+                    done.unknown
+                );
+            }
             eprintln!("error: the rest was not sent");
             Err(why)
         }
