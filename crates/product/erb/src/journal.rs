@@ -9,7 +9,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use erb_daemon::{Applied, Applies, Error, LastWrites, Result, apply, boot_id};
 use erb_journal::{
-    Entry, Hole, Segment, State, discard, holes, journals, segments, summary, unread,
+    Entry, Hole, Segment, State, below, discard, holes, journals, segments, summary, unread,
 };
 use serde_json::{Value, json};
 
@@ -30,7 +30,14 @@ pub fn run(command: &JournalCommand) -> Result<ExitCode> {
 
 fn read(path: &Path) -> Result<Vec<Segment>> {
     let what = format!("could not read the journal {}", path.display());
-    segments(path).map_err(Error::io(what))
+    let found = segments(path).map_err(Error::io(what))?;
+    if found.is_empty() {
+        for folder in below(path) {
+            let (above, folder) = (path.display(), folder.display());
+            eprintln!("{above} has no segments, and {folder} has some: is that one meant?");
+        }
+    }
+    Ok(found)
 }
 
 /// In words, how a segment is.
@@ -337,8 +344,12 @@ fn tell_applied(done: Applied, taken: &str, refused: &str) -> Result<ExitCode> {
 fn discard_all(args: &DiscardArgs) -> Result<ExitCode> {
     let found = idle(read(&args.path)?);
     if let Some(other) = found.iter().find(|one| !one.is_ours()) {
+        let why = match &other.state {
+            State::Unread(why) => why.as_str(),
+            _ => "it is no segment of a journal",
+        };
         return Err(Error::Usage(format!(
-            "{} is no segment of a journal: it is not deleted",
+            "{} is not deleted: {why}",
             other.path.display()
         )));
     }

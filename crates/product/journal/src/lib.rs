@@ -25,4 +25,6 @@ pub use holes::{Hole, holes};
 pub use journal::{Journal, SEGMENT_BYTES};
 pub use read::{Entry, Fault, SegmentReader};
 pub use sink::Sink;
-pub use survey::{Found, Segment, State, Survey, discard, journals, segments, summary, unread};
+pub use survey::{
+    Found, Segment, State, Survey, below, discard, journals, segments, summary, unread,
+};

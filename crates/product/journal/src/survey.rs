@@ -153,6 +153,16 @@ fn named(folder: &Path) -> io::Result<Vec<u64>> {
     Ok(numbers)
 }
 
+/// Folders in a folder that have segments, as their names say: who names the one above may mean one of them.
+#[must_use]
+pub fn below(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let has_some = |path: &PathBuf| named(path).is_ok_and(|numbers| !numbers.is_empty());
+    let mut found: Vec<_> = entries.map(|entry| entry.path()).filter(has_some).collect();
+    found.sort();
+    found
+}
+
 /// None: there is no such file.
 ///
 /// A reader sees a write's first pages before the others (ext4: the file's length grows by them), and who writes may be held up

@@ -209,7 +209,7 @@ fn who_deletes_waits_for_who_just_looks_and_leaves_what_is_anothers_by_now() {
     let looks = lock(FlockArg::LockShared);
     thread::scope(|threads| {
         threads.spawn(move || {
-            thread::sleep(Duration::from_millis(20));
+            thread::sleep(Duration::from_millis(10));
             drop(looks);
         });
         assert!(discard(&found).expect("deleted") && !path.exists());
@@ -231,4 +231,23 @@ fn what_has_no_record_parts_no_journal() {
     let numbers = |of: &Vec<Segment>| of.iter().map(|one| one.number).collect();
     let numbers: Vec<Vec<u64>> = found.iter().map(numbers).collect();
     assert_eq!(numbers, [vec![1, 5], vec![6]]);
+}
+
+#[test]
+fn a_folder_of_journals_has_none_itself_and_names_those_that_are_below() {
+    let root = tempfile::tempdir().expect("a folder");
+    let root = root.path();
+    for name in ["eth1-6379", "eth0-6379", "empty"] {
+        fs::create_dir(root.join(name)).expect("a folder");
+    }
+    fs::write(root.join("README"), "mine").expect("a file");
+    mkfifo(&root.join("pipe"), Mode::S_IRWXU).expect("a pipe");
+    make(&root.join("eth1-6379"), 7);
+    make(&root.join("eth0-6379"), 1);
+    assert!(segments(root).expect("the folder").is_empty());
+    assert_eq!(
+        below(root),
+        ["eth0-6379", "eth1-6379"].map(|name| root.join(name))
+    );
+    assert!(below(&root.join("README")).is_empty());
 }
