@@ -56,6 +56,11 @@ impl Everything {
         self.behind.map_or(1, |behind| behind + 1)
     }
 
+    /// What was written is not there any more: the next turn begins with all that the rings have.
+    pub(crate) const fn begin_anew(&mut self) {
+        self.behind = None;
+    }
+
     /// Writes all that is answered by now; syncs it, if that is due or wanted.
     ///
     /// # Errors
@@ -68,7 +73,7 @@ impl Everything {
     ) -> io::Result<()> {
         let done = self.write(journal, logs, at_once);
         if done.is_err() {
-            self.behind = None;
+            self.begin_anew();
         }
         done
     }

@@ -272,6 +272,27 @@ fn a_segment_that_somebody_takes_away_is_written_anew() {
 }
 
 #[test]
+fn whoever_keeps_all_writes_anew_what_somebody_takes_away_and_redis_has_not() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut logs = Logs::zeros(2);
+    let mut keeper = keeper_of_all(folder.path(), &mut logs);
+    answer(&logs, 3);
+    keeper.turn(&logs, true);
+    assert_eq!(lsns(folder.path()), [1, 2, 3]);
+    for one in segments(folder.path()).expect("the folder") {
+        fs::remove_file(one.path).expect("a segment");
+    }
+    answer(&logs, 1);
+    keeper.next_look = Instant::now();
+    keeper.turn(&logs, true);
+    let against = keeper.against().expect("nothing is kept");
+    assert!(against.contains("taken away"), "{against}");
+    keeper.turn(&logs, true);
+    let found = (keeper.against(), lsns(folder.path()));
+    assert_eq!(found, (None, vec![1, 2, 3, 4]));
+}
+
+#[test]
 fn a_segment_that_cannot_be_made_is_named_and_counted_and_shuts_the_gate() {
     let folder = tempfile::tempdir().expect("a folder");
     let taken = folder.path().join("0000000000000001.erbj");

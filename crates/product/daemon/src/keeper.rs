@@ -278,6 +278,9 @@ impl Keeper {
     fn begin_elsewhere(&mut self, missing: &Path, logs: &Logs, now: Instant) {
         self.trouble = Some(format!("{} was taken away", missing.display()));
         (self.journal, self.survey, self.next_try) = (None, None, now);
+        if let Some(all) = &mut self.all {
+            all.begin_anew();
+        }
         if let Some(by_module) = &mut self.by_module {
             let (records, failures) = by_module.counts();
             self.before = (self.before.0 + records, self.before.1 + failures);
