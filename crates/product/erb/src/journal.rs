@@ -256,6 +256,7 @@ fn apply_to(args: &ApplyArgs) -> Result<ExitCode> {
     let (address, source) = (args.redis.parse()?, args.login.source()?);
     let found = idle(read(&args.path)?);
     warn_of_damage(&found);
+    let left_out = unread(&found);
     let mut writes = LastWrites::default();
     let mut records = 0u64;
     // It is for the hint alone: a rescue system may not tell it.
@@ -288,7 +289,7 @@ fn apply_to(args: &ApplyArgs) -> Result<ExitCode> {
     }
     if keys == 0 {
         say(&format!("{records} records; there is nothing to write\n"));
-        return Ok(ExitCode::SUCCESS);
+        return Ok(all_but(left_out));
     }
     if !args.yes
         && !is_wanted(&format!(
@@ -301,13 +302,25 @@ fn apply_to(args: &ApplyArgs) -> Result<ExitCode> {
     let done = apply(&address, &source, &writes, Applies::Truly)?;
     let is_done = done.refused == 0 && done.broke.is_none();
     let code = tell_applied(done, "written", "were refused")?;
-    if is_done {
+    if is_done && left_out == 0 {
         eprintln!(
             "the segments stay: `erb journal discard {}` deletes them",
             args.path.display()
         );
     }
-    Ok(code)
+    Ok(match is_done {
+        true => all_but(left_out),
+        false => code,
+    })
+}
+
+/// Whoever applies and then deletes must not delete so many segments, of which nobody knows what they have.
+fn all_but(left_out: usize) -> ExitCode {
+    if left_out == 0 {
+        return ExitCode::SUCCESS;
+    }
+    eprintln!("error: {left_out} segments cannot be read, and are not applied");
+    ExitCode::from(exit::FAILED)
 }
 
 /// Says what came of it, whatever ended it.
@@ -457,6 +470,26 @@ mod tests {
         };
         let shown = show(&args).expect("it is read");
         assert_eq!(format!("{shown:?}"), failed);
+    }
+
+    #[test]
+    fn whoever_applies_all_but_what_cannot_be_read_does_not_succeed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let args = ApplyArgs {
+            path: folder.path().to_path_buf(),
+            redis: "127.0.0.1:6379".to_owned(),
+            login: crate::args::LoginArgs {
+                redis_user: None,
+                redis_password_file: None,
+            },
+            dry_run: false,
+            yes: true,
+        };
+        let applied = || format!("{:?}", apply_to(&args).expect("there is nothing to write"));
+        let code = |code: ExitCode| format!("{code:?}");
+        assert_eq!(applied(), code(ExitCode::SUCCESS));
+        std::fs::create_dir(args.path.join("0123456789abcdef.erbj")).expect("a folder");
+        assert_eq!(applied(), code(ExitCode::from(exit::FAILED)));
     }
 
     #[test]
