@@ -133,7 +133,7 @@ fn hole_line(hole: &Hole) -> String {
     };
     format!(
         "HOLE: {lsns} in no segment of journal {}: with --journal late that was in Redis before it was late; behind \
-         a segment that ENDS, or with --journal all, it is missing",
+         a segment that ENDS, or with --journal all, it is missing; it may be in one that is UNREAD",
         hole.identity.journal
     )
 }
