@@ -302,7 +302,19 @@ fn request(data: &[u8]) {
     }
 }
 
+/// What of it has a meaning where it stands. A command that has just begun has nothing yet, an inline one no more than its
+/// first word: the rest is what the command before has left, by whichever way that was read.
 fn scan_fields(scan: &erb_abi::scan_request) -> (u8, u32, u32, u32, u64, u32, u32) {
+    match u32::from(scan.state) {
+        erb_abi::RQ_ARGC | erb_abi::RQ_ARGC_LF | erb_abi::RQ_INLINE_SPACE => {
+            return (scan.state, 0, 0, 0, 0, 0, 0);
+        }
+        erb_abi::RQ_INLINE_NAME | erb_abi::RQ_INLINE_REST => {
+            let word = u64::from_le_bytes(scan.name[..8].try_into().expect("eight"));
+            return (scan.state, scan.name_len.into(), 0, 0, word, 0, 0);
+        }
+        _ => {}
+    }
     (
         scan.state,
         scan.args_left,

@@ -132,8 +132,8 @@ const UNDONE: Session = Session {
 const KEPT: Session = Session {
     before: &[r"
 echo 127.0.0.2 other >>/etc/hosts
-erb node format store --size 1G
-erb node format other --size 1G
+erb node format store --size 256M
+erb node format other --size 256M
 erb node start store &
 erb node start other --listen 127.0.0.2:4420 &
 MOMENT=$(erb kv put nvme://127.0.0.1 conf/a good)
@@ -148,7 +148,7 @@ sleep 2
     ],
     own: &[
         ("--as-of 1h", "--as-of 1s"),
-        ("--size 4G", "--size 2G"),
+        ("--size 4G", "--size 512M"),
         ("zstd", "gzip"),
         ("7289...", "$MOMENT"),
         // A check wants the store for itself.
