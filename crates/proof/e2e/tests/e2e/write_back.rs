@@ -177,12 +177,19 @@ fn histories_are_linearizable_and_replies_those_of_redis_on_a_lossy_link() {
     assert!(report.passed, "{report:#?}");
     let seconds = scaled(5, 60);
     let words = format!("--target {target} --shadow {plain} --seconds {seconds} --conns 16");
-    let report = lab.inside(End::Client, || {
-        shadow::execute(&arguments::<ShadowArgs>(&words)).expect("shadow")
-    });
-    assert!(report.passed, "{report:#?}");
-    let counters = lab.assert_settled();
-    assert!(counters.get("ABSORBED") > 100 && counters.get("HELD_INJECTED") > 10);
+    // Where others have the processors the lease lapses, and the gate is shut for most of a run.
+    for rounds_left in (0..5).rev() {
+        let report = lab.inside(End::Client, || {
+            shadow::execute(&arguments::<ShadowArgs>(&words)).expect("shadow")
+        });
+        assert!(report.passed, "{report:#?}");
+        let counters = lab.assert_settled();
+        let found = ["ABSORBED", "HELD_INJECTED"].map(|name| counters.get(name));
+        if found[0] > 100 && found[1] > 10 {
+            return;
+        }
+        assert!(rounds_left > 0, "{found:?}");
+    }
 }
 
 #[test]
