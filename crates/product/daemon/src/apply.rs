@@ -304,9 +304,8 @@ mod tests {
         writes.take(entry(1_002, 1, "ok"));
         writes.take(entry(1_003, 9, "ok"));
         let address = redis.address();
-        let source = CredentialSource::new(None, None).expect("none");
         for (applies, keys) in [(Applies::OnTrial, 0), (Applies::Truly, 700)] {
-            let done = apply(&address, &source, &writes, applies).expect("Redis");
+            let done = apply(&address, &no_password(), &writes, applies).expect("Redis");
             assert_eq!((done.keys, done.refused), (701, 2), "{done:?}");
             assert!(done.broke.is_none());
             let named: Vec<(u16, &[u8])> =

@@ -58,6 +58,18 @@ impl Segment {
         self.records == 0 && self.is_sound()
     }
 
+    /// Whether it ends before its file does.
+    #[must_use]
+    pub const fn is_damaged(&self) -> bool {
+        matches!(self.state, State::Ends(_))
+    }
+
+    /// Whether nobody knows what it has.
+    #[must_use]
+    pub const fn is_unread(&self) -> bool {
+        matches!(self.state, State::Unread(_))
+    }
+
     /// Whether nothing speaks against it.
     #[must_use]
     pub const fn is_sound(&self) -> bool {
@@ -170,7 +182,7 @@ pub fn below(folder: &Path) -> Vec<PathBuf> {
 fn survey(path: &Path, number: Option<u64>) -> Option<Segment> {
     let mut found = look(path, number)?;
     for pause_ms in COMPLETES_MS {
-        if !found.is_at_work || !matches!(found.state, State::Ends(_)) {
+        if !found.is_at_work || !found.is_damaged() {
             break;
         }
         thread::sleep(Duration::from_millis(pause_ms));
@@ -384,15 +396,14 @@ pub fn discard(segment: &Segment) -> io::Result<bool> {
 #[must_use]
 pub fn summary(segments: &[Segment]) -> (u64, usize) {
     let records = segments.iter().map(|one| one.records).sum();
-    let is_damaged = |one: &&Segment| matches!(one.state, State::Ends(_));
-    (records, segments.iter().filter(is_damaged).count())
+    let damaged = segments.iter().filter(|one| one.is_damaged());
+    (records, damaged.count())
 }
 
 /// How many of them are not known.
 #[must_use]
 pub fn unread(segments: &[Segment]) -> usize {
-    let is_unread = |one: &&Segment| matches!(one.state, State::Unread(_));
-    segments.iter().filter(is_unread).count()
+    segments.iter().filter(|one| one.is_unread()).count()
 }
 
 /// Those that have records, one journal's behind the other's as their numbers are. What has none, whosever it is, parts

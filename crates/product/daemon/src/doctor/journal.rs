@@ -60,8 +60,7 @@ fn tell(findings: &mut Findings, folder: &Path, mut found: Vec<Segment>, boot: O
         // A file that somebody has put beside the folders is his own.
         one.is_ours() && !one.is_empty() && !one.is_at_work && !is_new
     });
-    let is_unread = |one: &Segment| matches!(one.state, State::Unread(_));
-    let (unread, found): (Vec<_>, Vec<_>) = found.into_iter().partition(is_unread);
+    let (unread, found): (Vec<_>, Vec<_>) = found.into_iter().partition(Segment::is_unread);
     // Nobody knows what these have, nor whether they are at work.
     if let Some(State::Unread(why)) = unread.first().map(|one| &one.state) {
         let (count, folder) = (unread.len(), folder.display());
