@@ -295,35 +295,82 @@ fn request(data: &[u8]) {
     if lost[0] == 0 {
         assert_eq!(a.next, b.next);
         assert_eq!(a.in_at, b.in_at);
-        if u32::from(a.in_at) != erb_abi::STREAM_BETWEEN {
-            assert_eq!(scan_fields(&a.h.in_), scan_fields(&b.h.in_));
-        }
+        let meant = [a, b].map(|conn| match u32::from(conn.in_at) {
+            erb_abi::STREAM_BETWEEN => ScanState::default(),
+            _ => ScanState::of(&conn.h.in_),
+        });
+        assert_eq!(meant[0], meant[1]);
         assert_eq!(a.h.in_.state, b.h.in_.state);
     }
 }
 
-/// What of it has a meaning where it stands. A command that has just begun has nothing yet, an inline one no more than its
-/// first word: the rest is what the command before has left, by whichever way that was read.
-fn scan_fields(scan: &erb_abi::scan_request) -> (u8, u32, u32, u32, u64, u32, u32) {
-    match u32::from(scan.state) {
-        erb_abi::RQ_ARGC | erb_abi::RQ_ARGC_LF | erb_abi::RQ_INLINE_SPACE => {
-            return (scan.state, 0, 0, 0, 0, 0, 0);
+/// What of a `scan_request` has a meaning where the scanner stands. The rest is what an earlier command has left there, by
+/// whichever way it was read.
+#[derive(Debug, Default, PartialEq)]
+struct ScanState {
+    state: u8,
+    /// Value, digits and sign of a count or a length that has begun. Of an argument that is being read, its length.
+    number: Option<(u32, u8, u8)>,
+    /// Arguments still to come, of how many.
+    args: Option<(u32, u32)>,
+    /// Bytes of an argument that are still to come.
+    skip: u32,
+    /// The command's name, until its class is known.
+    name: Option<(u8, [u8; erb_abi::NAME_BYTES_MAX as usize])>,
+    /// The same bytes of another argument, while they are read.
+    sub: Option<(u8, [u8; erb_abi::NAME_BYTES_MAX as usize])>,
+    /// Hash so far of an argument that may be a key, and the word begun.
+    hash: Option<(u64, u64, u8)>,
+    /// What the command takes when it is whole.
+    pending: u8,
+    /// Arguments that are keys: the next, from which on or up to which, by how many.
+    keys: Option<(u32, u32, u16)>,
+}
+
+impl ScanState {
+    fn of(scan: &erb_abi::scan_request) -> Self {
+        let mut meant = Self {
+            state: scan.state,
+            ..Self::default()
+        };
+        let state = u32::from(scan.state);
+        let name = Some((scan.name_len, scan.name));
+        match state {
+            erb_abi::RQ_IDLE | erb_abi::RQ_LOST | erb_abi::RQ_INLINE_SPACE => return meant,
+            erb_abi::RQ_INLINE_NAME | erb_abi::RQ_INLINE_REST => return Self { name, ..meant },
+            erb_abi::RQ_ARGC | erb_abi::RQ_ARGC_LF => {
+                meant.number = Some((scan.number, scan.number_len, scan.number_neg));
+                return meant;
+            }
+            _ => {}
         }
-        erb_abi::RQ_INLINE_NAME | erb_abi::RQ_INLINE_REST => {
-            let word = u64::from_le_bytes(scan.name[..8].try_into().expect("eight"));
-            return (scan.state, scan.name_len.into(), 0, 0, word, 0, 0);
+        let index = scan.args_total - scan.args_left;
+        let body = (erb_abi::RQ_BODY..=erb_abi::RQ_BODY_LF).contains(&state);
+        meant.args = Some((scan.args_left, scan.args_total));
+        meant.skip = scan.skip;
+        if body {
+            meant.number = Some((scan.number, 0, 0));
+        } else if state != erb_abi::RQ_BULK {
+            meant.number = Some((scan.number, scan.number_len, scan.number_neg));
         }
-        _ => {}
+        if index == 0 && !body {
+            return meant;
+        }
+        meant.name = name.filter(|_| index < 2);
+        meant.pending = scan.pending;
+        if index > 0 && body {
+            meant.sub = Some((scan.sub_len, scan.sub));
+            meant.hash = (scan.has_key > 0).then_some((scan.hash, scan.word, scan.word_len));
+        }
+        if scan.key_next > 0 {
+            let bound = match scan.key_first {
+                0 => scan.key_last,
+                first => first.into(),
+            };
+            meant.keys = Some((scan.key_next, bound, scan.key_step));
+        }
+        meant
     }
-    (
-        scan.state,
-        scan.args_left,
-        scan.args_total,
-        scan.skip,
-        scan.hash,
-        scan.key_next,
-        scan.key_last,
-    )
 }
 
 fn reply(data: &[u8]) {
