@@ -297,7 +297,7 @@ fn request(data: &[u8]) {
         assert_eq!(a.in_at, b.in_at);
         let meant = [a, b].map(|conn| match u32::from(conn.in_at) {
             erb_abi::STREAM_BETWEEN => ScanState::default(),
-            _ => ScanState::of(&conn.h.in_),
+            _ => ScanState::of(&conn.h),
         });
         assert_eq!(meant[0], meant[1]);
         assert_eq!(a.h.in_.state, b.h.in_.state);
@@ -321,14 +321,16 @@ struct ScanState {
     sub: Option<(u8, [u8; erb_abi::NAME_BYTES_MAX as usize])>,
     /// Hash so far of an argument that may be a key, and the word begun.
     hash: Option<(u64, u64, u8)>,
-    /// What the command takes when it is whole.
-    pending: u8,
+    /// What the command takes when it is whole: whether anything, and which but marks or a plain share in place of
+    /// them. A plain share it is if there are more marks than one packet may bring: this depends on the cut.
+    takes: (bool, u32),
     /// Arguments that are keys: the next, from which on or up to which, by how many.
     keys: Option<(u32, u32, u16)>,
 }
 
 impl ScanState {
-    fn of(scan: &erb_abi::scan_request) -> Self {
+    fn of(conn: &erb_abi::handler_conn) -> Self {
+        let scan = &conn.in_;
         let mut meant = Self {
             state: scan.state,
             ..Self::default()
@@ -357,7 +359,11 @@ impl ScanState {
             return meant;
         }
         meant.name = name.filter(|_| index < 2);
-        meant.pending = scan.pending;
+        let pending = u32::from(scan.pending);
+        meant.takes = (
+            pending > 0 || conn.half > 0,
+            pending & !erb_abi::PENDING_SETTLE,
+        );
         if index > 0 && body {
             meant.sub = Some((scan.sub_len, scan.sub));
             meant.hash = (scan.has_key > 0).then_some((scan.hash, scan.word, scan.word_len));
