@@ -27,7 +27,7 @@ const ALIGN: usize = 64;
 const GUARD_BYTES: usize = if crate::SANITIZED { ALIGN } else { 0 };
 
 /// Values side by side, each aligned to a cache line. Those of a word stand as in the kernel, with one guard behind
-/// the last: 131,072 guards took all but a fiftieth of a fuzzer's time.
+/// the last: with a guard behind each of 131,072, a fuzzer ran 24 inputs a second, with one 86.
 pub(crate) struct Values {
     memory: *mut u8,
     layout: Layout,
@@ -46,7 +46,7 @@ impl Values {
         } else {
             bytes.next_multiple_of(ALIGN) + GUARD_BYTES
         };
-        // Memory of a larger alignment would be written to make it zero, all of it: most of a short run's time.
+        // Memory of a larger alignment would be written to make it zero, all of it: 86 inputs a second instead of 364.
         let layout = Layout::array::<u64>((stride * count.max(1) + GUARD_BYTES + ALIGN) / 8)
             .expect("a map's size is a few hundred MiB at most");
         // SAFETY: the layout is not of size 0.
