@@ -11,6 +11,7 @@ use erb_wire::Segment;
 use erb_wire::layout::{self, Layout, payload};
 
 use crate::frames::{CLIENT, Frame};
+use crate::fuzz_meant::{ScanState, marks_of};
 use crate::scene::{ACK, COOKIE, DEVICE, LISTENER};
 use crate::{
     Card, Csum, Datapath, DatapathConfig, Kernel, Library, Packet, Sock, Tc, Xdp, tcp_state,
@@ -289,9 +290,12 @@ fn request(data: &[u8]) {
         return;
     };
     assert_eq!(a.state, b.state);
+    assert_eq!(a.requests, b.requests);
     let lost = [a, b].map(|conn| u32::from(conn.flags) & erb_abi::CONN_F_SCAN_LOST);
     assert_eq!(lost[0], lost[1]);
-    assert_eq!(a.requests, b.requests);
+    if let [Some(a), Some(b)] = [a, b].map(|conn| marks_of(&conn)) {
+        assert_eq!(a, b, "marks");
+    }
     if lost[0] == 0 {
         assert_eq!(a.next, b.next);
         assert_eq!(a.in_at, b.in_at);
@@ -301,81 +305,6 @@ fn request(data: &[u8]) {
         });
         assert_eq!(meant[0], meant[1]);
         assert_eq!(a.h.in_.state, b.h.in_.state);
-    }
-}
-
-/// What of a `scan_request` has a meaning where the scanner stands. The rest is what an earlier command has left there, by
-/// whichever way it was read.
-#[derive(Debug, Default, PartialEq)]
-struct ScanState {
-    state: u8,
-    /// Value, digits and sign of a count or a length that has begun. Of an argument that is being read, its length.
-    number: Option<(u32, u8, u8)>,
-    /// Arguments still to come, of how many.
-    args: Option<(u32, u32)>,
-    /// Bytes of an argument that are still to come.
-    skip: u32,
-    /// The command's name, until its class is known.
-    name: Option<(u8, [u8; erb_abi::NAME_BYTES_MAX as usize])>,
-    /// The same bytes of another argument, while they are read.
-    sub: Option<(u8, [u8; erb_abi::NAME_BYTES_MAX as usize])>,
-    /// Hash so far of an argument that may be a key, and the word begun.
-    hash: Option<(u64, u64, u8)>,
-    /// What the command takes when it is whole: whether anything, and which but marks or a plain share in place of
-    /// them. A plain share it is if there are more marks than one packet may bring: this depends on the cut.
-    takes: (bool, u32),
-    /// Arguments that are keys: the next, from which on or up to which, by how many.
-    keys: Option<(u32, u32, u16)>,
-}
-
-impl ScanState {
-    fn of(conn: &erb_abi::handler_conn) -> Self {
-        let scan = &conn.in_;
-        let mut meant = Self {
-            state: scan.state,
-            ..Self::default()
-        };
-        let state = u32::from(scan.state);
-        let name = Some((scan.name_len, scan.name));
-        match state {
-            erb_abi::RQ_IDLE | erb_abi::RQ_LOST | erb_abi::RQ_INLINE_SPACE => return meant,
-            erb_abi::RQ_INLINE_NAME | erb_abi::RQ_INLINE_REST => return Self { name, ..meant },
-            erb_abi::RQ_ARGC | erb_abi::RQ_ARGC_LF => {
-                meant.number = Some((scan.number, scan.number_len, scan.number_neg));
-                return meant;
-            }
-            _ => {}
-        }
-        let index = scan.args_total - scan.args_left;
-        let body = (erb_abi::RQ_BODY..=erb_abi::RQ_BODY_LF).contains(&state);
-        meant.args = Some((scan.args_left, scan.args_total));
-        meant.skip = scan.skip;
-        if body {
-            meant.number = Some((scan.number, 0, 0));
-        } else if state != erb_abi::RQ_BULK {
-            meant.number = Some((scan.number, scan.number_len, scan.number_neg));
-        }
-        if index == 0 && !body {
-            return meant;
-        }
-        meant.name = name.filter(|_| index < 2);
-        let pending = u32::from(scan.pending);
-        meant.takes = (
-            pending > 0 || conn.half > 0,
-            pending & !erb_abi::PENDING_SETTLE,
-        );
-        if index > 0 && body {
-            meant.sub = Some((scan.sub_len, scan.sub));
-            meant.hash = (scan.has_key > 0).then_some((scan.hash, scan.word, scan.word_len));
-        }
-        if scan.key_next > 0 {
-            let bound = match scan.key_first {
-                0 => scan.key_last,
-                first => first.into(),
-            };
-            meant.keys = Some((scan.key_next, bound, scan.key_step));
-        }
-        meant
     }
 }
 

@@ -37,6 +37,7 @@ mod errno;
 mod exec;
 pub mod frames;
 pub mod fuzz;
+mod fuzz_meant;
 mod helpers;
 mod helpers_packet;
 mod helpers_sock;
