@@ -28,30 +28,31 @@ pub(crate) struct ScanState {
 impl ScanState {
     pub(crate) fn of(conn: &erb_abi::handler_conn) -> Self {
         let scan = &conn.in_;
+        let state = u32::from(scan.state);
+        let body = (erb_abi::RQ_BODY..=erb_abi::RQ_BODY_LF).contains(&state);
         let mut meant = Self {
             state: scan.state,
+            number: match state {
+                erb_abi::RQ_ARGC | erb_abi::RQ_ARGC_LF | erb_abi::RQ_LEN | erb_abi::RQ_LEN_LF => {
+                    Some((scan.number, scan.number_len, scan.number_neg))
+                }
+                _ => body.then_some((scan.number, 0, 0)),
+            },
             ..Self::default()
         };
-        let state = u32::from(scan.state);
         let name = Some((scan.name_len, scan.name));
         match state {
-            erb_abi::RQ_IDLE | erb_abi::RQ_LOST | erb_abi::RQ_INLINE_SPACE => return meant,
             erb_abi::RQ_INLINE_NAME | erb_abi::RQ_INLINE_REST => return Self { name, ..meant },
-            erb_abi::RQ_ARGC | erb_abi::RQ_ARGC_LF => {
-                meant.number = Some((scan.number, scan.number_len, scan.number_neg));
-                return meant;
-            }
+            erb_abi::RQ_IDLE
+            | erb_abi::RQ_ARGC
+            | erb_abi::RQ_ARGC_LF
+            | erb_abi::RQ_INLINE_SPACE
+            | erb_abi::RQ_LOST => return meant,
             _ => {}
         }
         let index = scan.args_total - scan.args_left;
-        let body = (erb_abi::RQ_BODY..=erb_abi::RQ_BODY_LF).contains(&state);
         meant.args = Some((scan.args_left, scan.args_total));
         meant.skip = scan.skip;
-        if body {
-            meant.number = Some((scan.number, 0, 0));
-        } else if state != erb_abi::RQ_BULK {
-            meant.number = Some((scan.number, scan.number_len, scan.number_neg));
-        }
         if index == 0 && !body {
             return meant;
         }
