@@ -14,12 +14,21 @@ const FOR_TOOLS: [&str; 5] = ["erb-report", "erb-abi", "erb-clang", "dax-send", 
 /// it in the daemon takes this away. And the storage node's engine, which has bars of its own with no network before it.
 const FROM_WITHIN: [(&str, &str); 2] = [("erb-bench", "erb-redis"), ("erb-bench", "erb-node")];
 
+/// What tests of every crate may use: it tells failures of the machine from those of the change.
+const FOR_TESTS: &str = "erb-steady";
+
 /// A member of the workspace.
 struct Member {
     /// `product`, `tools` or `proof`.
     group: String,
-    /// Packages that its Cargo.toml names, for tests and build scripts too.
-    uses: Vec<String>,
+    /// What its Cargo.toml names, for tests and build scripts too.
+    uses: Vec<Use>,
+}
+
+struct Use {
+    package: String,
+    /// Of `[dev-dependencies]`: nothing that is shipped has it.
+    is_for_tests: bool,
 }
 
 /// Members by package name.
@@ -36,22 +45,23 @@ fn member(group: &str, manifest: &str) -> (String, Member) {
     let mut section = "";
     let mut name = String::new();
     let mut uses = Vec::new();
+    let uses_in = |kind: &str, package: &str| Use {
+        package: package.to_owned(),
+        is_for_tests: kind.ends_with("dev-"),
+    };
     for line in manifest.lines() {
         if let Some(heading) = line.strip_prefix('[') {
             section = heading.trim_end_matches(']');
             // [dependencies.NAME]
-            uses.extend(
-                heading
-                    .trim_end_matches(']')
-                    .split_once("dependencies.")
-                    .map(|it| it.1.to_owned()),
-            );
+            let named = section.split_once("dependencies.");
+            uses.extend(named.map(|(kind, package)| uses_in(kind, package)));
         } else if let Some((key, value)) = line.split_once('=') {
             if section == "package" && key.trim() == "name" {
                 name = value.trim().trim_matches('"').to_owned();
-            } else if section.ends_with("dependencies") {
+            } else if let Some(kind) = section.strip_suffix("dependencies") {
                 // NAME = ..., NAME.workspace = true
-                uses.extend(key.trim().split('.').next().map(str::to_owned));
+                let package = key.trim().split('.').next();
+                uses.extend(package.map(|package| uses_in(kind, package)));
             }
         }
     }
@@ -72,11 +82,16 @@ fn forbidden(members: &BTreeMap<String, Member>) -> Vec<String> {
     let mut complaints = Vec::new();
     for (name, member) in members {
         for used in &member.uses {
+            let Use {
+                package: used,
+                is_for_tests,
+            } = used;
             let Some(other) = members.get(used) else {
                 continue;
             };
             let is_measured = FROM_WITHIN.contains(&(name.as_str(), used.as_str()));
-            if !is_measured && !may_use(&member.group, used, &other.group) {
+            let is_of_tests = *is_for_tests && used == FOR_TESTS;
+            if !is_measured && !is_of_tests && !may_use(&member.group, used, &other.group) {
                 let (from, of) = (&member.group, &other.group);
                 complaints.push(format!("{name} ({from}) uses {used} ({of})"));
             }
@@ -96,6 +111,8 @@ fn product_uses_neither_tools_nor_proof_and_tools_use_its_words_alone() {
         assert!(count > 3, "only {count} crates of {group} found");
     }
     assert_none("arrows between crates go one way", &forbidden(&members));
+    let uses = &members[FOR_TESTS].uses;
+    assert!(uses.is_empty(), "every crate's tests would have it as well");
 }
 
 #[test]
@@ -116,5 +133,48 @@ fn forbidden_arrows_are_found() {
     ] {
         let found = forbidden(&crates(uses));
         assert_eq!(found, ["erb-lab (tools) uses erb (product)"], "{uses}");
+    }
+}
+
+#[test]
+fn what_is_for_tests_is_found_among_what_is_shipped() {
+    let crates = |uses: &str| {
+        BTreeMap::from([
+            member("proof", "[package]\nname = \"erb-steady\"\n"),
+            member("proof", "[package]\nname = \"erb-sim\"\n"),
+            member("product", &format!("[package]\nname = \"erb\"\n{uses}")),
+        ])
+    };
+    for allowed in [
+        "[dependencies]\nclap = \"4\"\n\n[dev-dependencies]\nerb-steady = { workspace = true }\n",
+        "[dev-dependencies.erb-steady]\nworkspace = true\n\n[dependencies]\nclap = \"4\"\n",
+        "[target.'cfg(unix)'.dev-dependencies]\nerb-steady.workspace = true\n",
+    ] {
+        assert_eq!(forbidden(&crates(allowed)), [] as [&str; 0], "{allowed}");
+    }
+    for (uses, what) in [
+        (
+            "[dependencies]\nerb-steady.workspace = true\n",
+            "erb-steady",
+        ),
+        (
+            "[dev-dependencies]\nclap = \"4\"\n[dependencies]\nerb-steady.workspace = true\n",
+            "erb-steady",
+        ),
+        (
+            "[build-dependencies.erb-steady]\nworkspace = true\n",
+            "erb-steady",
+        ),
+        (
+            "[target.'cfg(unix)'.dependencies]\nerb-steady.workspace = true\n",
+            "erb-steady",
+        ),
+        (
+            "[dev-dependencies]\nerb-sim = { workspace = true }\n",
+            "erb-sim",
+        ),
+    ] {
+        let told = format!("erb (product) uses {what} (proof)");
+        assert_eq!(forbidden(&crates(uses)), [told], "{uses}");
     }
 }
