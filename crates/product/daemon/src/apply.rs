@@ -216,8 +216,7 @@ fn agreed(stream: &mut RespStream<Connection>, word: &[u8]) -> std::result::Resu
 mod tests {
     use std::path::{Path, PathBuf};
     use std::process::{Child, Command, Stdio};
-    use std::thread::sleep;
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use super::*;
 
@@ -258,12 +257,14 @@ mod tests {
             command.args(["--user", "default", "on", "nopass", "~ok*", "+@all"]);
             command.arg("--unixsocket").arg(&socket).current_dir(folder);
             let child = command.stdout(Stdio::null()).spawn();
-            let redis = Self(child.expect("redis-server is installed"), socket);
-            let end = Instant::now() + Duration::from_secs(20);
-            while std::os::unix::net::UnixStream::connect(&redis.1).is_err() {
-                assert!(Instant::now() < end, "redis-server did not start");
-                sleep(Duration::from_millis(10));
-            }
+            let child = child.unwrap_or_else(|error| {
+                erb_steady::set_up_failed(format_args!("redis-server (scripts/setup.sh): {error}"))
+            });
+            let redis = Self(child, socket);
+            erb_steady::wait(Duration::from_secs(30), || {
+                let connected = std::os::unix::net::UnixStream::connect(&redis.1);
+                connected.map_err(|error| format!("redis-server did not start: {error}"))
+            });
             redis
         }
 

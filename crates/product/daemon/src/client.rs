@@ -102,39 +102,54 @@ fn ends(run_dir: &RunDir) -> bool {
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixListener;
+    use std::sync::mpsc;
     use std::thread;
 
     use nix::fcntl::{Flock, FlockArg};
+    use nix::poll::PollTimeout;
 
     use super::*;
 
-    /// A daemon that never accepts, ends after 20 ms, and holds its lock for `longer`.
-    fn ask_who_ends(longer: Duration) -> Error {
+    /// A daemon that never accepts, ends 20 ms after a client came, and holds its lock for `longer`, or until the
+    /// client has its answer.
+    fn ask_who_ends(longer: Option<Duration>) -> Error {
         let folder = tempfile::tempdir().expect("a folder");
         let run_dir = RunDir::new(folder.path());
         let lock = std::fs::File::create(folder.path().join("lock")).expect("a file");
         let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock).expect("a lock");
         let listener = UnixListener::bind(run_dir.socket()).expect("a socket");
+        let (answered, is_answered) = mpsc::channel::<()>();
         let ends = thread::spawn(move || {
+            let mut waits = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
+            poll(&mut waits, PollTimeout::NONE).expect("a client");
             thread::sleep(Duration::from_millis(20));
+            let closes = Instant::now();
             drop(listener);
-            thread::sleep(longer);
+            match longer {
+                Some(longer) => thread::sleep(longer),
+                None => assert!(is_answered.recv().is_err(), "it is dropped"),
+            }
             drop(lock);
+            closes.elapsed()
         });
         let said = request_within::<()>(&run_dir, &Request::Status, ANSWER_MAX).unwrap_err();
-        ends.join().expect("its end");
+        drop(answered);
+        let held = ends.join().expect("its end");
+        if longer.is_some() && held >= ENDING_MAX {
+            erb_steady::out_of_patience(format_args!("the lock was held for {held:?}"));
+        }
         said
     }
 
     #[test]
     fn who_was_killed_with_requests_in_his_queue_is_gone() {
-        let said = ask_who_ends(Duration::from_millis(50));
+        let said = ask_who_ends(Some(Duration::from_millis(50)));
         assert!(matches!(said, Error::NotBoosted(_)), "{said}");
     }
 
     #[test]
     fn who_closes_and_stays_does_not_answer() {
-        let said = ask_who_ends(ENDING_MAX + Duration::from_millis(500));
+        let said = ask_who_ends(None);
         assert!(matches!(said, Error::NoAnswer { .. }), "{said}");
     }
 }

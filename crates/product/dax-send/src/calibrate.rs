@@ -151,11 +151,11 @@ mod tests {
             (SIZES[0]..=SIZES[SIZES.len() - 1]).contains(&bytes),
             "{bytes}"
         );
-        assert!(
-            begin.elapsed() < Duration::from_secs(2),
-            "{:?}",
-            begin.elapsed()
-        );
+        // Quickly: so many sends in all, before the first answer. How long they take is the machine's.
+        const { assert!(SIZES.len() * TRIALS * 2 * SENDS <= 1000) };
+        if begin.elapsed() > erb_steady::patient(Duration::from_secs(30)) {
+            erb_steady::out_of_patience(format_args!("measured after {:?}", begin.elapsed()));
+        }
         assert_eq!(copy_bytes_max(), copy_bytes_max());
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The engine when the kernel refuses, takes less, and completes in other orders: one case after the other.
 
-use super::tests::{Does, Fake, content, drive, engine, file, options};
+use super::tests::{Does, Fake, content, drive, engine, file, now, options};
 use super::*;
 
 const SENDS: u64 = 6;
@@ -31,7 +31,7 @@ fn without_buffers_at_any_send_that_one_is_copied_and_nothing_waits() {
         // Each range is the second call of two.
         let calls = (0..=2 * refused).map(|_| Does::Takes(usize::MAX));
         engine.wire_mut().script = calls.chain([Does::NoBuffers]).collect();
-        let progress = engine.advance(&sender, Instant::now()).expect("no error");
+        let progress = engine.advance(&sender, now()).expect("no error");
         assert_eq!(progress, Progress::Idle, "{refused}");
         let counts = sender.counts();
         assert_eq!(counts.copied_bytes[Reason::NoBuffers as usize], SEND_BYTES);
@@ -83,7 +83,7 @@ fn completions_in_any_order_and_joined_free_tickets_in_theirs_across_the_wrap() 
                 engine.queue_bytes(b"x".to_vec());
                 engine.queue_range(&file, 0..SEND_BYTES);
             }
-            engine.advance(&sender, Instant::now()).expect("sent");
+            engine.advance(&sender, now()).expect("sent");
             let mut done = [false; 5];
             for group in order.chunks(joined) {
                 for number in group {
@@ -118,7 +118,7 @@ fn a_short_send_is_not_followed_by_one_that_takes_nothing() {
         engine.wire_mut().script = [Does::Takes(150_000)].into();
         engine.wire_mut().stuffed = true;
         for _ in 0..3 {
-            let progress = engine.advance(&sender, Instant::now()).expect("no error");
+            let progress = engine.advance(&sender, now()).expect("no error");
             assert_eq!((progress, engine.wire().calls), (Progress::Blocked, 1));
         }
         engine.wire_mut().stuffed = false;

@@ -197,6 +197,12 @@ pub(super) fn options() -> Options {
     }
 }
 
+/// Time stands still where it is not what a test looks at: no machine is too slow for a deadline.
+pub(super) fn now() -> Instant {
+    static NOW: OnceLock<Instant> = OnceLock::new();
+    *NOW.get_or_init(Instant::now)
+}
+
 pub(super) fn engine(first: u64) -> Engine<Fake> {
     let fake = Fake {
         next: first,
@@ -208,7 +214,7 @@ pub(super) fn engine(first: u64) -> Engine<Fake> {
 /// Advances to the end; the kernel completes all that is open when it has to be waited for.
 pub(super) fn drive(engine: &mut Engine<Fake>, sender: &Sender) {
     for _ in 0..100_000 {
-        let progress = engine.advance(sender, Instant::now()).expect("no error");
+        let progress = engine.advance(sender, now()).expect("no error");
         if progress == Progress::Idle {
             let open = engine.wire().open.len();
             engine.wire_mut().complete(0, open);
@@ -240,13 +246,9 @@ fn item() -> impl Strategy<Value = Option<Range<u64>>> {
     ]
 }
 
-/// Of the test below; with `ERB_LONG` many more.
+/// Of the test below; in a complete run many more.
 fn cases() -> u32 {
-    if std::env::var_os("ERB_LONG").is_some() {
-        2000
-    } else {
-        60
-    }
+    erb_steady::scaled(60, 2000)
 }
 
 proptest! {
@@ -338,13 +340,13 @@ fn heads_and_short_bodies_are_one_call_and_a_long_run_of_ranges_is_sent_zero_cop
         engine.queue_bytes(b"head".to_vec());
         engine.queue_range(&file, record * 1000..(record + 1) * 1000);
     }
-    engine.advance(&sender, Instant::now()).expect("sent");
+    engine.advance(&sender, now()).expect("sent");
     assert_eq!((engine.wire().calls, engine.open_tickets()), (1, 0));
     engine.queue_bytes(b"head".to_vec());
     for record in 0..5 {
         engine.queue_range(&file, record * 1000..(record + 1) * 1000);
     }
-    engine.advance(&sender, Instant::now()).expect("sent");
+    engine.advance(&sender, now()).expect("sent");
     assert_eq!((engine.wire().calls, engine.wire().open.len()), (3, 1));
     engine.wire_mut().complete(0, 1);
     engine.completions(&sender).expect("done");
@@ -361,7 +363,7 @@ fn neighbours_are_one_piece_and_records_one_call() {
         engine.queue_range(&file, record * 4096..(record + 1) * 4096);
     }
     assert_eq!(
-        engine.advance(&sender, Instant::now()).expect("sent"),
+        engine.advance(&sender, now()).expect("sent"),
         Progress::Idle
     );
     assert_eq!(engine.wire().calls, 1);
@@ -381,7 +383,7 @@ fn a_ticket_is_done_by_its_completion_and_not_by_the_send() {
     let mut engine = engine(0);
     let first = engine.queue_range(&file, 0..200_000);
     let second = engine.queue_range(&file, 200_000..400_000);
-    engine.advance(&sender, Instant::now()).expect("sent");
+    engine.advance(&sender, now()).expect("sent");
     assert_eq!(file.open_tickets(), 2);
     // The second send is completed before the first: nothing is done.
     engine.wire_mut().complete(1, 1);
@@ -397,7 +399,7 @@ fn a_silent_peer_is_aborted_and_holds_its_file_until_the_completion() {
     let (sender, file) = (Sender::new(options()), file());
     let mut engine = engine(0);
     engine.queue_range(&file, 0..100_000);
-    let begin = Instant::now();
+    let begin = now();
     engine.advance(&sender, begin).expect("sent");
     let deadline = sender.options().deadline;
     assert_eq!(engine.due(deadline), Some(begin + deadline));
@@ -422,7 +424,7 @@ fn a_peer_that_is_slow_gets_copies_until_it_has_caught_up() {
     let (sender, file) = (Sender::new(options()), file());
     let mut engine = engine(0);
     engine.queue_range(&file, 0..100_000);
-    let begin = Instant::now();
+    let begin = now();
     engine.advance(&sender, begin).expect("sent");
     engine.queue_range(&file, 0..50_000);
     let later = begin + sender.options().deadline / 3;
@@ -450,7 +452,7 @@ fn pinned_memory_stays_below_its_bounds_and_the_rest_is_copied() {
         for _ in 0..20 {
             engine.queue_range(&file, 0..100 << 10);
         }
-        while engine.advance(&sender, Instant::now()).expect("sent") != Progress::Idle {}
+        while engine.advance(&sender, now()).expect("sent") != Progress::Idle {}
         assert!(engine.pinned_bytes() <= 300 << 10);
     }
     let counts = sender.counts();
@@ -473,7 +475,7 @@ fn the_kernels_copies_are_seen_after_eight_and_ours_take_over() {
     for _ in 0..40 {
         engine.queue_bytes(b"x".to_vec());
         engine.queue_range(&file, 0..50_000);
-        engine.advance(&sender, Instant::now()).expect("sent");
+        engine.advance(&sender, now()).expect("sent");
     }
     let counts = sender.counts();
     assert_eq!(counts.kernel_copied_bytes, 8 * 50_000, "{counts:?}");
@@ -494,7 +496,7 @@ fn a_limit_that_lets_nothing_through_is_not_asked_at_each_send() {
         engine.queue_range(&file, 0..50_000);
     }
     engine.wire_mut().script = [Does::Takes(1), Does::NoBuffers].into();
-    engine.advance(&sender, Instant::now()).expect("sent");
+    engine.advance(&sender, now()).expect("sent");
     let counts = sender.counts();
     assert_eq!(counts.copied_bytes[Reason::NoBuffers as usize], 50_000);
     assert_eq!(counts.copied_bytes[Reason::Refused as usize], 9 * 50_000);
@@ -508,7 +510,7 @@ fn what_sendfile_sent_is_done_when_it_is_acknowledged() {
     engine.wire_mut().unacknowledged_bytes = 5;
     engine.queue_range(&file, 0..1000);
     engine.queue_bytes(b"1234".to_vec());
-    engine.advance(&sender, Instant::now()).expect("sent");
+    engine.advance(&sender, now()).expect("sent");
     assert_eq!(engine.done_below(), 0, "one byte of it is not acknowledged");
     engine.wire_mut().unacknowledged_bytes = 4;
     engine.completions(&sender).expect("looked");
@@ -521,7 +523,7 @@ fn a_completion_of_nothing_ends_the_connection() {
     let (sender, file) = (Sender::new(options()), file());
     let mut engine = engine(0);
     engine.queue_range(&file, 0..50_000);
-    engine.advance(&sender, Instant::now()).expect("sent");
+    engine.advance(&sender, now()).expect("sent");
     let stray = Completion {
         first: 7,
         last: 7,
@@ -537,7 +539,7 @@ fn a_dropped_flight_leaves_its_mapping_for_good() {
     let (sender, file) = (Sender::new(options()), file());
     let mut engine = engine(0);
     engine.queue_range(&file, 0..50_000);
-    engine.advance(&sender, Instant::now()).expect("sent");
+    engine.advance(&sender, now()).expect("sent");
     let weak = Arc::downgrade(&file);
     drop(file);
     let flight = engine.into_flight().expect("a send is open");

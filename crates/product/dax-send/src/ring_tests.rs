@@ -3,7 +3,7 @@
 
 use std::io::Read;
 use std::net::{TcpListener, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn ring() -> Option<Arc<Ring>> {
         Err(error) => {
             let known = [ErrorKind::Unsupported, ErrorKind::PermissionDenied];
             assert!(known.contains(&error.kind()), "{error}");
-            println!("skipped: no ring here: {error}");
+            erb_steady::skipped(format_args!("no ring here: {error}"));
             None
         }
     }
@@ -36,12 +36,8 @@ fn pair(ring: &Arc<Ring>) -> (RingSocket, TcpStream) {
     )
 }
 
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(10);
-    while !holds() {
-        assert!(Instant::now() < end, "{what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+fn until(what: &str, holds: impl FnMut() -> bool) {
+    erb_steady::wait_until(Duration::from_secs(30), what, holds);
 }
 
 static BYTES: [u8; 1 << 20] = [7; 1 << 20];

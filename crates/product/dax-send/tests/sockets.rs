@@ -40,11 +40,24 @@ fn file(bytes: &[u8]) -> (Arc<MappedFile>, File) {
     (Arc::new(mapped), writer)
 }
 
+/// The deadline is longer than any machine takes for what is sent here.
 fn zero_copy() -> Options {
     Options {
         page_cache: PageCache::ZeroCopy,
-        deadline: Duration::from_millis(400),
+        deadline: Duration::from_secs(120),
         ..Options::default()
+    }
+}
+
+/// Of tests in which the deadline passes.
+const DEADLINE: Duration = Duration::from_millis(400);
+/// For what ends by itself, if it ends.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn impatient() -> Options {
+    Options {
+        deadline: DEADLINE,
+        ..zero_copy()
     }
 }
 
@@ -149,7 +162,10 @@ fn every_byte_arrives_and_over_lo_the_choice_follows_the_kernels_copies() {
 
 #[test]
 fn every_byte_arrives_by_a_ring_too_and_its_completions_outlive_connections() {
-    let Some(ring) = ring() else { return };
+    let Some(ring) = ring() else {
+        erb_steady::skipped("no ring here");
+        return;
+    };
     let sender = Sender::new(zero_copy());
     for seed in 0..4 {
         random_ranges_on(&sender, seed, 40, Some(&ring));
@@ -172,12 +188,12 @@ fn every_byte_arrives_by_a_ring_too_and_its_completions_outlive_connections() {
             drop((connection, peer));
         }
     }
-    let end = Instant::now() + Duration::from_secs(10);
-    while sender.counts().leftovers > 0 {
-        assert!(Instant::now() < end, "{:?}", sender.counts());
+    erb_steady::wait(PATIENCE, || {
         sender.reap();
-        std::thread::sleep(Duration::from_millis(1));
-    }
+        let counts = sender.counts();
+        let is_over = counts.leftovers == 0;
+        is_over.then_some(()).ok_or_else(|| format!("{counts:?}"))
+    });
     assert_eq!((ring.in_flight(), file.open_tickets()), (0, 0));
     assert_eq!(sender.counts().pinned_bytes, 0);
 }
@@ -239,17 +255,13 @@ fn alias(options: Options, ring: Option<&Arc<Ring>>) -> bool {
 
 #[test]
 fn the_pages_themselves_are_sent_and_a_copy_where_we_say_so() {
-    let patient = Options {
-        deadline: Duration::from_secs(10),
-        ..zero_copy()
-    };
-    assert!(alias(patient.clone(), None), "zero-copy");
+    assert!(alias(zero_copy(), None), "zero-copy");
     if let Some(ring) = ring() {
-        assert!(alias(patient.clone(), Some(&ring)), "zero-copy by a ring");
+        assert!(alias(zero_copy(), Some(&ring)), "zero-copy by a ring");
     }
     let copying = Options {
         copy_bytes_max: Some(usize::MAX),
-        ..patient
+        ..zero_copy()
     };
     assert!(!alias(copying, None), "copied at the send");
     assert!(
@@ -266,8 +278,16 @@ fn a_silent_peer_pins_nothing_after_the_deadline() {
     }
 }
 
+/// Not less than the deadline. How much more is the machine's: that it is exact is shown with the engine alone.
+fn assert_waited(waited: Duration) {
+    assert!(waited >= DEADLINE, "{waited:?}");
+    if waited > erb_steady::patient(PATIENCE) {
+        erb_steady::out_of_patience(format_args!("overdue after {waited:?}"));
+    }
+}
+
 fn silent_peer(ring: Option<&Arc<Ring>>) {
-    let sender = Sender::new(zero_copy());
+    let sender = Sender::new(impatient());
     let (file, writer) = file(&content(1));
     let (mut connection, mut peer) = pair_on(&sender, Some(SMALL_BYTES), ring);
     connection.queue(&file, 0..FILE_BYTES as u64);
@@ -277,11 +297,7 @@ fn silent_peer(ring: Option<&Arc<Ring>>) {
         matches!(error, Error::Overdue { .. }) && error.is_peers(),
         "{error}"
     );
-    let waited = begin.elapsed();
-    assert!(
-        waited >= Duration::from_millis(400) && waited < Duration::from_secs(2),
-        "{waited:?}"
-    );
+    assert_waited(begin.elapsed());
     assert!(sender.counts().pinned_bytes_peak > 0);
     assert_eq!((file.open_tickets(), sender.counts().pinned_bytes), (0, 0));
     assert_eq!(sender.counts().overdue, 1);
@@ -298,7 +314,7 @@ fn what_was_copied_has_a_deadline_too() {
     // On this machine nothing goes by sendfile: all of it is copied, and no send has a deadline of its own.
     let sender = Sender::new(Options {
         page_cache: PageCache::Sendfile,
-        ..zero_copy()
+        ..impatient()
     });
     let (file, _writer) = file(&content(1));
     let (mut connection, mut peer) = pair(&sender, Some(SMALL_BYTES));
@@ -310,13 +326,11 @@ fn what_was_copied_has_a_deadline_too() {
         // Nobody listens any more if it took too long.
         let _ = told.send((result, begin.elapsed()));
     });
-    let heard = heard.recv_timeout(Duration::from_secs(5));
-    let (result, waited) = heard.expect("finish does not wait for ever");
+    let heard = heard.recv_timeout(erb_steady::patient(PATIENCE));
+    let (result, waited) =
+        heard.unwrap_or_else(|_| erb_steady::out_of_patience("finish does not wait for ever"));
     assert!(matches!(result, Err(Error::Overdue { .. })), "{result:?}");
-    assert!(
-        waited >= Duration::from_millis(400) && waited < Duration::from_secs(3),
-        "{waited:?}"
-    );
+    assert_waited(waited);
     assert_eq!((file.open_tickets(), sender.counts().overdue), (0, 1));
     assert_eq!(sender.counts().pinned_bytes_peak, 0);
     assert!(peer.read_to_end(&mut Vec::new()).is_err(), "it is reset");
@@ -324,8 +338,10 @@ fn what_was_copied_has_a_deadline_too() {
 
 #[test]
 fn a_slow_reader_that_takes_something_in_time_is_waited_for() {
+    let deadline = Duration::from_secs(2);
     let sender = Sender::new(Options {
         page_cache: PageCache::Sendfile,
+        deadline,
         ..zero_copy()
     });
     let (file, _writer) = file(&content(1));
@@ -333,18 +349,27 @@ fn a_slow_reader_that_takes_something_in_time_is_waited_for() {
     connection.queue(&file, 0..FILE_BYTES as u64);
     let reader = std::thread::spawn(move || {
         let (mut bytes, mut seen) = (vec![0; 128 << 10], 0);
+        let (mut before, mut longest) = (Instant::now(), Duration::ZERO);
         while let Ok(count @ 1..) = peer.read(&mut bytes) {
             seen += count;
-            std::thread::sleep(Duration::from_millis(50));
+            longest = longest.max(before.elapsed());
+            before = Instant::now();
+            std::thread::sleep(Duration::from_millis(100));
         }
-        seen
+        (seen, longest.max(before.elapsed()))
     });
     let begin = Instant::now();
-    connection.finish().expect("all of it");
-    // Else it has shown nothing.
-    assert!(begin.elapsed() > Duration::from_millis(400), "it was quick");
+    let finished = connection.finish();
+    let took = begin.elapsed();
     drop(connection);
-    assert_eq!(reader.join().expect("no panic"), FILE_BYTES);
+    let (seen, longest) = reader.join().expect("no panic");
+    if matches!(finished, Err(Error::Overdue { .. })) && longest > deadline / 2 {
+        erb_steady::out_of_patience(format_args!("the reader took nothing for {longest:?}"));
+    }
+    finished.expect("all of it");
+    // Else it has shown nothing.
+    assert!(took > deadline, "it was quick");
+    assert_eq!(seen, FILE_BYTES);
 }
 
 #[test]
@@ -445,7 +470,7 @@ fn as_child(what: &str) -> Command {
 #[test]
 fn an_ordinary_user_is_served_under_every_limit_and_told_what_lacks() {
     if !nix::unistd::geteuid().is_root() {
-        println!("skipped: only root can become somebody else");
+        erb_steady::skipped("only root can become somebody else");
         return;
     }
     for limit in [0_u64, 65_536, 8 << 20] {
@@ -483,7 +508,7 @@ fn send_and_wait(path: &str, address: &str) {
     connection.advance(Instant::now()).expect("sent");
     assert!(connection.pinned_bytes() > 0);
     println!("pinned");
-    std::thread::sleep(Duration::from_secs(60));
+    std::thread::sleep(erb_steady::patient(PATIENCE));
 }
 
 #[test]
@@ -522,13 +547,12 @@ fn of_a_killed_sender_the_peer_sees_its_file_alone_and_nobody_is_held_up() {
             .write_all_at(&vec![b'x'; FILE_BYTES], 0)
             .expect("room");
         drop(named);
-        assert!(
-            begin.elapsed() < Duration::from_secs(1),
-            "{:?}",
-            begin.elapsed()
-        );
+        let held = begin.elapsed();
+        if held > erb_steady::patient(PATIENCE) {
+            erb_steady::out_of_patience(format_args!("held up for {held:?}"));
+        }
         let mut seen = Vec::new();
-        peer.set_read_timeout(Some(Duration::from_secs(5)))
+        peer.set_read_timeout(Some(erb_steady::patient(PATIENCE)))
             .expect("an option");
         let _ = peer.read_to_end(&mut seen);
         assert!(

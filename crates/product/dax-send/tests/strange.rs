@@ -43,6 +43,9 @@ fn pair(sender: &Arc<Sender>) -> (Connection, TcpStream) {
     (sender.connection(stream).expect("a connection"), peer)
 }
 
+/// Longer than any machine takes for what is sent here.
+const LONG: Duration = Duration::from_secs(120);
+
 /// What the peer has read when the connection has ended.
 fn reads(mut peer: impl Read + Send + 'static) -> std::thread::JoinHandle<Vec<u8>> {
     std::thread::spawn(move || {
@@ -58,6 +61,7 @@ fn over_a_unix_socket_bytes_are_copied() {
     for page_cache in [PageCache::Sendfile, PageCache::ZeroCopy] {
         let sender = Sender::new(Options {
             page_cache,
+            deadline: LONG,
             ..Options::default()
         });
         let (own, peer) = UnixStream::pair().expect("sockets");
@@ -101,7 +105,7 @@ fn room_for_more_than_can_be_counted_is_none() {
 /// What lies behind the file's end, or where no file can be, is an error of the file that names the place.
 #[test]
 fn parts_that_no_file_has_are_errors_of_the_file_and_no_signals() {
-    let sender = zero_copy(Duration::from_secs(10));
+    let sender = zero_copy(LONG);
     for range in [
         FILE_BYTES as u64..2 * FILE_BYTES as u64,
         (1 << 62)..(1 << 62) + 100_000,
@@ -122,7 +126,7 @@ fn parts_that_no_file_has_are_errors_of_the_file_and_no_signals() {
 
 #[test]
 fn parts_begin_anywhere_and_may_be_empty() {
-    let sender = zero_copy(Duration::from_secs(10));
+    let sender = zero_copy(LONG);
     let (mut connection, peer) = pair(&sender);
     let reader = reads(peer);
     let odd = Arc::new(MappedFile::part(file(), 4097..300_001).expect("a part"));
@@ -142,7 +146,7 @@ fn parts_begin_anywhere_and_may_be_empty() {
 /// Whoever is dropped first: the peer has all of it or a reset, and nothing stays pinned.
 #[test]
 fn owners_may_go_in_any_order() {
-    let sender = zero_copy(Duration::from_secs(10));
+    let sender = zero_copy(LONG);
     let (mut connection, peer) = pair(&sender);
     let reader = reads(peer);
     let file = mapped();
@@ -152,7 +156,7 @@ fn owners_may_go_in_any_order() {
     assert!(connection.is_done(ticket));
     drop(connection);
     assert!(reader.join().expect("no panic") == content());
-    let sender = zero_copy(Duration::from_secs(10));
+    let sender = zero_copy(LONG);
     let (mut connection, mut peer) = pair(&sender);
     let file = mapped();
     connection.queue(&file, 0..FILE_BYTES as u64);
@@ -161,14 +165,12 @@ fn owners_may_go_in_any_order() {
     let mut rest = Vec::new();
     let read = peer.read_to_end(&mut rest);
     assert!(read.is_err(), "what was not followed to its end is reset");
-    let limit = Instant::now() + Duration::from_secs(10);
-    while sender.counts().pinned_bytes > 0 || file.open_tickets() > 0 {
-        assert!(Instant::now() < limit, "{:?}", sender.counts());
+    erb_steady::wait(Duration::from_secs(30), || {
         sender.reap();
-        std::thread::sleep(Duration::from_millis(1));
-        if sender.counts().leftovers == 0 {
-            break;
-        }
-    }
+        let counts = sender.counts();
+        let is_free = counts.pinned_bytes == 0 && file.open_tickets() == 0;
+        let is_over = is_free || counts.leftovers == 0;
+        is_over.then_some(()).ok_or_else(|| format!("{counts:?}"))
+    });
     assert_eq!(sender.counts().pinned_bytes, 0);
 }

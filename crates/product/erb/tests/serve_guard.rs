@@ -6,7 +6,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use erb_report::Serve;
 use nix::sys::signal::{Signal, kill};
@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 
 /// More than a socket takes from a client that does not read.
 const FILE_BYTES: usize = 32 << 20;
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 struct Served {
     child: Child,
@@ -49,7 +49,8 @@ impl Served {
     fn client(&self) -> TcpStream {
         let address: SocketAddr = self.report.address.parse().expect("an address");
         let mut client = TcpStream::connect(address).expect("connected");
-        client.set_read_timeout(Some(PATIENCE)).expect("an option");
+        let patient = erb_steady::patient(PATIENCE);
+        client.set_read_timeout(Some(patient)).expect("an option");
         client
             .write_all(b"GET /file HTTP/1.1\r\nHost: x\r\n\r\n")
             .expect("asked");
@@ -72,12 +73,8 @@ impl Drop for Served {
     }
 }
 
-fn within(what: &str, mut is: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !is() {
-        assert!(Instant::now() < end, "{what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+fn within(what: &str, is: impl FnMut() -> bool) {
+    erb_steady::wait_until(PATIENCE, what, is);
 }
 
 /// Whether the process has ended; what nobody has waited for yet counts.

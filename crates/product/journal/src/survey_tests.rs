@@ -4,6 +4,7 @@
 use std::io::Write as _;
 use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
@@ -190,6 +191,9 @@ fn what_was_cut_since_it_was_looked_at_is_not_told_as_if_it_were_all() {
     }
 }
 
+/// `discard` waits for twice as long.
+const LOOKS_MAX: Duration = Duration::from_millis(50);
+
 #[test]
 fn who_deletes_waits_for_who_just_looks_and_leaves_what_is_anothers_by_now() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -207,13 +211,18 @@ fn who_deletes_waits_for_who_just_looks_and_leaves_what_is_anothers_by_now() {
     assert!(!discard(&found).expect("left alone") && path.exists());
     let found = segments(&path).expect("it").remove(0);
     let looks = lock(FlockArg::LockShared);
-    thread::scope(|threads| {
-        threads.spawn(move || {
-            thread::sleep(Duration::from_millis(10));
-            drop(looks);
-        });
-        assert!(discard(&found).expect("deleted") && !path.exists());
+    let begun = Instant::now();
+    let looks = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(10));
+        drop(looks);
+        begun.elapsed()
     });
+    let is_deleted = discard(&found).expect("deleted") && !path.exists();
+    let looked = looks.join().expect("no panic");
+    if !is_deleted && looked > LOOKS_MAX {
+        erb_steady::out_of_patience(format_args!("it was looked at for {looked:?}"));
+    }
+    assert!(is_deleted);
     assert!(discard(&found).expect("it is gone"));
 }
 

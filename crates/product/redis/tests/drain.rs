@@ -3,6 +3,7 @@
 
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -12,8 +13,23 @@ use erb_redis::drain::{BATCH_NS, Drain, DrainSettings, Log, Next};
 use erb_redis::resp::{Frame, RespStream, error, text};
 use tempfile::TempDir;
 
-/// Longest wait for anything: a loaded machine takes its time.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// For anything: a loaded machine takes its time.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Ends a test that has waited since then for too long.
+fn assert_patient(since: Instant, why: impl Fn() -> String) {
+    if since.elapsed() > erb_steady::patient(PATIENCE) {
+        erb_steady::out_of_patience(why());
+    }
+}
+
+/// A connection to a server that is about to listen.
+fn connected(socket: &Path) -> UnixStream {
+    erb_steady::wait(PATIENCE, || {
+        let stream = UnixStream::connect(socket);
+        stream.map_err(|error| format!("redis-server did not start: {error}"))
+    })
+}
 
 /// A redis-server of the test, on a unix socket alone; gone when dropped.
 struct Server {
@@ -33,13 +49,11 @@ impl Server {
             .stdout(Stdio::null())
             // A group of its own: Ctrl-C ends the test first.
             .process_group(0);
-        let child = command.spawn().expect("redis-server is installed");
+        let child = command.spawn().unwrap_or_else(|error| {
+            erb_steady::set_up_failed(format_args!("redis-server (scripts/setup.sh): {error}"))
+        });
         let server = Self { child, dir };
-        let end = Instant::now() + PATIENCE;
-        while UnixStream::connect(server.dir.path().join("sock")).is_err() {
-            assert!(Instant::now() < end, "redis-server did not start");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        drop(connected(&server.dir.path().join("sock")));
         server
     }
 
@@ -66,7 +80,7 @@ impl Client {
     fn ask(&mut self, words: &[&str]) -> Frame {
         let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
         self.0.push(&words);
-        let end = Instant::now() + PATIENCE;
+        let began = Instant::now();
         loop {
             self.0.flush().unwrap();
             self.0.fill().unwrap();
@@ -75,7 +89,7 @@ impl Client {
                     return frame;
                 }
             }
-            assert!(Instant::now() < end, "no answer to {words:?}");
+            assert_patient(began, || format!("no answer to {words:?}"));
         }
     }
 
@@ -175,9 +189,9 @@ impl Bench {
     }
 
     fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
-        let end = Instant::now() + PATIENCE;
+        let began = Instant::now();
         while !is_so(self) {
-            assert!(Instant::now() < end, "{what}: {:?}", self.drain.refusal());
+            assert_patient(began, || format!("{what}: {:?}", self.drain.refusal()));
             self.turn();
         }
     }
@@ -352,13 +366,10 @@ fn a_failed_snapshot_refuses_until_one_succeeds() {
     std::fs::create_dir(server.dir.path().join("snapshot")).unwrap();
     client.ok(&["BGSAVE"]);
     bench.set("a", "1");
-    let end = Instant::now() + PATIENCE;
-    while !text(&client.ask(&["INFO", "persistence"]))
-        .is_some_and(|info| String::from_utf8_lossy(info).contains("last_bgsave_status:err"))
-    {
-        assert!(Instant::now() < end, "the snapshot did not fail");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    erb_steady::wait_until(PATIENCE, "the snapshot fails", || {
+        text(&client.ask(&["INFO", "persistence"]))
+            .is_some_and(|info| String::from_utf8_lossy(info).contains("last_bgsave_status:err"))
+    });
     bench.until_refused("MISCONF");
     client.ok(&["CONFIG", "SET", "stop-writes-on-bgsave-error", "no"]);
     bench.until_drained();
@@ -409,7 +420,9 @@ fn a_script_that_does_not_end_refuses_until_it_is_killed() {
     let mut busy = server.client();
     busy.0.push(&[b"EVAL", b"while true do end", b"0"]);
     busy.0.flush().unwrap();
-    std::thread::sleep(Duration::from_millis(200));
+    erb_steady::wait_until(PATIENCE, "the script is at work", || {
+        error(&client.ask(&["PING"])).is_some_and(|text| text.starts_with("BUSY"))
+    });
     bench.set("a", "1");
     bench.until_refused("BUSY");
     client.ok(&["SCRIPT", "KILL"]);
@@ -421,11 +434,12 @@ fn a_script_that_does_not_end_refuses_until_it_is_killed() {
 fn a_pause_of_writes_makes_it_wait() {
     let server = Server::start(&[]);
     let (mut bench, mut client) = (Bench::new(&server), server.client());
+    // It begins later than that, so it is not over earlier.
+    let before = Instant::now();
     client.ok(&["CLIENT", "PAUSE", "300", "WRITE"]);
     bench.set("a", "1");
-    let paused = Instant::now();
     bench.until_drained();
-    assert!(paused.elapsed() > Duration::from_millis(100));
+    assert!(before.elapsed() > Duration::from_millis(250));
     assert_eq!(client.get("a").as_deref(), Some("1"));
 }
 
@@ -481,18 +495,12 @@ fn redis_s_own_log_has_what_was_drained() {
             .unwrap(),
         dir: tempfile::tempdir().unwrap(),
     };
-    let end = Instant::now() + PATIENCE;
-    let stream = loop {
-        match UnixStream::connect(server.dir.path().join("sock")) {
-            Ok(stream) => break stream,
-            Err(error) => assert!(Instant::now() < end, "{error}"),
-        }
-    };
+    let stream = connected(&server.dir.path().join("sock"));
     stream.set_nonblocking(true).unwrap();
     let mut client = Client(RespStream::new(stream));
-    while error(&client.ask(&["PING"])).is_some() {
-        assert!(Instant::now() < end, "it does not load");
-    }
+    erb_steady::wait_until(PATIENCE, "it has loaded", || {
+        error(&client.ask(&["PING"])).is_none()
+    });
     assert_eq!(client.get("key99").as_deref(), Some("4999"));
     assert!(matches!(
         client.ask(&["DBSIZE"]),

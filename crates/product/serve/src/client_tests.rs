@@ -35,9 +35,9 @@ fn received(bytes: &[u8]) -> (Client, Shop, TcpStream) {
     let (stream, _) = listener.accept().expect("accepted");
     peer.write_all(bytes).expect("written");
     let mut seen = vec![0; bytes.len()];
-    while stream.peek(&mut seen).expect("open") < bytes.len() {
-        std::thread::yield_now();
-    }
+    erb_steady::wait_until(std::time::Duration::from_secs(30), "all has come", || {
+        stream.peek(&mut seen).expect("open") == bytes.len()
+    });
     let taken = Arc::default();
     let place = Place::take(&taken, 1).expect("the only one");
     let connection = Sender::new(options).connection(stream).expect("a socket");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Attackers with the credentials that an application has, against a node as it is typed. What they could do is over when
-//! an administrator has typed one command. `ERB_ATTACK_SECONDS` says how long each of them goes on: 2, if nothing does.
-//! `ERB_ATTACK_KEYS` says how many keys more roll backs go over.
+//! an administrator has typed one command. `ERB_ATTACK_SECONDS` says how long each of them goes on: for a number of
+//! operations, if nothing does. `ERB_ATTACK_KEYS` says how many keys more roll backs go over.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -29,8 +29,38 @@ fn number(name: &str, usual: u32) -> u32 {
     text.map_or(usual, |text| text.parse().expect("a number"))
 }
 
-fn seconds() -> Duration {
-    Duration::from_secs(number("ERB_ATTACK_SECONDS", 2).into())
+/// Without a time, so many deletes of a full store, and roll backs.
+const DELETES: u32 = 5000;
+const ROLL_BACKS: u32 = 2000;
+
+/// For how long an attacker goes on.
+struct Attack {
+    begun: Instant,
+    seconds: u32,
+    /// If no time is said.
+    operations: u32,
+}
+
+impl Attack {
+    fn of(operations: u32) -> Self {
+        Self {
+            begun: Instant::now(),
+            seconds: number("ERB_ATTACK_SECONDS", 0),
+            operations,
+        }
+    }
+
+    /// How much of it is over, of 1.
+    fn part(&self, done: u32) -> f64 {
+        match self.seconds {
+            0 => f64::from(done) / f64::from(self.operations),
+            seconds => self.begun.elapsed().as_secs_f64() / f64::from(seconds),
+        }
+    }
+
+    fn is_over(&self, done: u32) -> bool {
+        self.part(done) >= 1.0
+    }
 }
 
 /// A node, what an application knows, and what its operator does.
@@ -89,14 +119,10 @@ impl Scene {
             secrets: Some(secrets.expect("secrets")),
         };
         let url = self.node.url.parse().expect("an address");
-        let begun = Instant::now();
-        loop {
-            match Client::connect_as(&url, &identity) {
-                Ok(client) => return client,
-                // On a machine that has no time for powers of Diffie-Hellman strangers' five seconds may be over.
-                Err(error) => assert!(begun.elapsed() < PATIENCE, "{error}"),
-            }
-        }
+        // On a machine that has no time for powers of Diffie-Hellman strangers' five seconds may be over.
+        erb_steady::wait(PATIENCE, || {
+            Client::connect_as(&url, &identity).map_err(|error| error.to_string())
+        })
     }
 
     /// The one command.
@@ -193,8 +219,8 @@ fn a_flood_until_the_disk_is_full_and_deletes_without_end_cost_nothing() {
         full.and_then(|error| error.status()),
         Some(Status::CAPACITY)
     );
-    let (begun, mut tried, mut refused) = (Instant::now(), 0_u32, 0_u32);
-    while begun.elapsed() < seconds() {
+    let (attack, mut tried, mut refused) = (Attack::of(DELETES), 0_u32, 0_u32);
+    while !attack.is_over(tried) {
         match client.delete(&key(tried % KEYS), None) {
             // A checkpoint has made room for it.
             Ok(_) => {}
@@ -215,13 +241,12 @@ fn a_flood_until_the_disk_is_full_and_deletes_without_end_cost_nothing() {
 fn slow_overwriting_and_deletes_of_everything_cost_nothing() {
     let scene = Scene::new("256M", &["--min-age", "1h"]);
     let mut client = scene.client("writer");
-    let (begun, mut written) = (Instant::now(), 0_u32);
-    let pause = seconds() / (8 * KEYS);
-    while begun.elapsed() < seconds() {
+    let written = 8 * KEYS;
+    let pause = Duration::from_secs(number("ERB_ATTACK_SECONDS", 1).into()) / written;
+    for number in 0..written {
         client
-            .put(&key(written % KEYS), b"encrypted", None)
+            .put(&key(number % KEYS), b"encrypted", None)
             .expect("he may");
-        written += 1;
         std::thread::sleep(pause);
     }
     for number in 0..KEYS {
@@ -266,12 +291,14 @@ fn roll_backs_and_undos_without_end_leave_memory_bounded() {
         client.put(&key(number), b"other", None).expect("put");
     }
     write_others(&mut client, others, b"other");
-    let (begun, mut rolled, mut refused, mut looks) = (Instant::now(), 0_u32, 0_u32, Vec::new());
-    let mut target = snapshot;
-    while begun.elapsed() < seconds() {
+    let (attack, mut rolled, mut refused, mut looks) =
+        (Attack::of(ROLL_BACKS), 0_u32, 0_u32, Vec::new());
+    let (mut target, mut last) = (snapshot, Instant::now());
+    while !attack.is_over(rolled) {
         match client.roll_back(&everything(target)) {
             Ok(id) => {
                 rolled += 1;
+                last = Instant::now();
                 // Each undoes the one before.
                 target = id - 1;
             }
@@ -285,8 +312,11 @@ fn roll_backs_and_undos_without_end_leave_memory_bounded() {
             }
             Err(error) => panic!("behind {rolled}: {error}"),
         }
-        if begun.elapsed() > seconds() * looks.len() as u32 / LOOKS {
+        if attack.part(rolled) * f64::from(LOOKS) > looks.len() as f64 {
             looks.push(scene.memory_kib());
+        }
+        if last.elapsed() > erb_steady::patient(PATIENCE) {
+            erb_steady::out_of_patience(format_args!("{rolled} rolled, {refused} refused"));
         }
     }
     looks.push(scene.memory_kib());

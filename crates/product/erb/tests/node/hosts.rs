@@ -5,7 +5,7 @@ use std::fs::{Permissions, metadata, read_to_string, set_permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -34,14 +34,13 @@ fn code(output: &Output) -> Option<i32> {
 
 /// Waits until a command ends with a code: a node takes a file within a second.
 fn await_code(mut command: Command, wanted: i32) -> Output {
-    let begun = Instant::now();
-    loop {
+    erb_steady::wait(Duration::from_secs(30), || {
         let output = command.output().expect("erb runs");
-        if code(&output) == Some(wanted) {
-            return output;
-        }
-        assert!(begun.elapsed() < Duration::from_secs(30), "{output:?}");
-    }
+        let is_so = code(&output) == Some(wanted);
+        is_so
+            .then_some(output.clone())
+            .ok_or_else(|| format!("{output:?}"))
+    })
 }
 
 #[test]

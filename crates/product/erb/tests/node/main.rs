@@ -21,7 +21,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use erb_kv::{Change, Client, Condition, Selector, Status, Write as KvWrite};
 use nix::sys::resource::{Resource, setrlimit};
@@ -36,7 +36,7 @@ const KILLS: u64 = 20;
 /// Restarts, more than the store has segments.
 const RESTARTS: usize = 40;
 /// A node that is busy has collected what short lives have left by then.
-const COLLECTED_WAIT: Duration = Duration::from_secs(20);
+const COLLECTED_WAIT: Duration = Duration::from_secs(30);
 
 fn erb(words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_erb"));
@@ -220,7 +220,7 @@ impl Loop {
             Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
             Err(error) => error.to_string(),
         };
-        println!("skipped: no loop device is to be had: {why}");
+        erb_steady::skipped(format_args!("no loop device is to be had: {why}"));
         None
     }
 
@@ -324,9 +324,9 @@ fn a_node_that_is_told_to_end_answers_what_it_was_asked() {
             }
             is_over.store(true, Ordering::SeqCst);
         });
-        while acknowledged.load(Ordering::SeqCst) < 20 {
-            thread::yield_now();
-        }
+        erb_steady::wait_until(Duration::from_secs(60), "it writes", || {
+            acknowledged.load(Ordering::SeqCst) >= 20
+        });
         let process = Pid::from_raw(node.process.id() as i32);
         kill(process, Signal::SIGTERM).expect("told");
     });
@@ -516,10 +516,9 @@ fn a_node_that_is_killed_under_load_loses_nothing_and_takes_nothing_back() {
         kills - before.min(kills)
     );
     println!("of all runs: {} in {} kills", counted.writes, counted.done);
-    assert!(
-        written >= kills - before.min(kills),
-        "the node was not under load"
-    );
+    if written < kills - before.min(kills) {
+        erb_steady::out_of_patience("the node was not under load");
+    }
 }
 
 /// Ticks of processor time that a process has used.
@@ -540,12 +539,17 @@ fn clients_that_use_up_its_descriptors_neither_end_it_nor_make_it_spin() {
     let crowd: Vec<TcpStream> = (0..100)
         .map(|_| TcpStream::connect(address).expect("the kernel takes them"))
         .collect();
-    thread::sleep(Duration::from_millis(200));
-    let before = ticks(node.process.id());
-    thread::sleep(Duration::from_secs(1));
-    // Of 100: one that spins uses all that it is given.
-    let used = ticks(node.process.id()) - before;
-    assert!(used < 15, "{used} hundredths of a second");
+    // When it has taken those that it has room for, it rests.
+    erb_steady::wait(Duration::from_secs(30), || {
+        let before = ticks(node.process.id());
+        thread::sleep(Duration::from_secs(1));
+        // Of 100: one that spins uses all that it is given.
+        let used = ticks(node.process.id()) - before;
+        let rests = used < 15;
+        rests
+            .then_some(())
+            .ok_or_else(|| format!("{used} hundredths of a second"))
+    });
     drop(crowd);
     let mut client = node.client();
     client.put(b"k", b"v", None).expect("put");
@@ -564,16 +568,14 @@ fn restarts_without_end_do_not_fill_the_store() {
         let node = Node::start(&path);
         let mut client = node.client();
         let key = format!("k{round}");
-        let until = Instant::now() + COLLECTED_WAIT;
         // A life too short for it leaves collecting to the next one.
-        while let Err(error) = client.put(key.as_bytes(), &value, None) {
-            let is_full = error.status() == Some(Status::CAPACITY);
-            assert!(
-                is_full && Instant::now() < until,
-                "restart {round}: {error}"
-            );
-            thread::sleep(Duration::from_millis(20));
-        }
+        erb_steady::wait(COLLECTED_WAIT, || {
+            client.put(key.as_bytes(), &value, None).map_err(|error| {
+                let is_full = error.status() == Some(Status::CAPACITY);
+                assert!(is_full, "restart {round}: {error}");
+                format!("restart {round}: {error}")
+            })
+        });
         node.kill();
     }
     let node = Node::start(&path);

@@ -10,8 +10,8 @@ use erb_kv::{Client, Selector, Status};
 
 use super::{Node, folder, formatted, refused, run, said};
 
-/// An idle store has noted what is durable within it.
-const NOTED: Duration = Duration::from_secs(3);
+/// So often an idle store notes what is durable.
+const NOTES: Duration = Duration::from_secs(1);
 /// Control areas of a small store end before it.
 const AREAS_END: usize = 40 << 20;
 const PIECE: usize = 4096;
@@ -56,10 +56,11 @@ fn what_rots_among_what_was_written_last_is_told_and_never_taken_for_torn() {
     let node = Node::start(&path);
     let mut client = node.client();
     put_three(&mut client);
+    let before = newest_entry(&content(&path));
     client.put(b"second", b"a newer value", None).expect("put");
-    drop(client);
     // Nobody writes behind it, so nothing but the mark of an idle store says that the last was durable.
-    std::thread::sleep(NOTED);
+    await_mark(&path, &mut client, before);
+    drop(client);
     node.kill();
     let whole = content(&path);
     let value = find(&whole, b"the value of first");
@@ -132,8 +133,36 @@ fn a_check_reads_every_value_also_behind_a_clean_stop() {
     }
 }
 
+/// Waits until the store has noted how far its log is durable: it has written an entry since `before`, and has had time
+/// for the last one. A node that has no time to write it is late with its answers, too.
+fn await_mark(path: &Path, client: &mut Client, before: u64) {
+    for _ in 0..3 {
+        std::thread::sleep(NOTES);
+        let missing = client.get(b"no such key", Selector::Head);
+        let why = missing.err().and_then(|error| error.status());
+        assert_eq!(why, Some(Status::ABSENT));
+    }
+    erb_steady::wait_until(Duration::from_secs(30), "a mark", || {
+        newest_entry(&content(path)) > before
+    });
+}
+
+/// The number of the newest batch of the control log.
+fn newest_entry(content: &[u8]) -> u64 {
+    control_entries(content).last().map_or(0, |(lsn, _)| *lsn)
+}
+
 /// Batches of the control log behind its snapshot, oldest first.
 fn control_batches(content: &[u8]) -> Vec<u64> {
+    let of_it = control_entries(content).into_iter();
+    of_it
+        .filter(|(lsn, _)| *lsn > 1)
+        .map(|(_, at)| at)
+        .collect()
+}
+
+/// Numbers and places of all batches of the control log that the last run has written.
+fn control_entries(content: &[u8]) -> Vec<(u64, u64)> {
     let number = |at: usize, bytes: usize| {
         let bytes = &content[at..at + bytes];
         bytes
@@ -149,10 +178,8 @@ fn control_batches(content: &[u8]) -> Vec<u64> {
         .collect();
     found.sort_unstable();
     let newest = found.last().expect("a node has run").0;
-    let of_it = found
-        .iter()
-        .filter(|(incarnation, lsn, _)| *incarnation == newest && *lsn > 1);
-    of_it.map(|(.., at)| *at).collect()
+    found.retain(|(incarnation, ..)| *incarnation == newest);
+    found.into_iter().map(|(_, lsn, at)| (lsn, at)).collect()
 }
 
 #[test]
@@ -163,14 +190,15 @@ fn a_rotten_control_log_is_repaired_when_that_is_asked_for_and_no_key_is_lost() 
     let node = Node::start(&path);
     let mut client = node.client();
     let value = |number: u64| vec![number as u8; 700 << 10];
+    let before = newest_entry(&content(&path));
     // So many that logs go on in segments that only rotten entries name.
     for number in 0..24 {
         client
             .put(format!("key {number}").as_bytes(), &value(number), None)
             .expect("put");
     }
+    await_mark(&path, &mut client, before);
     drop(client);
-    std::thread::sleep(NOTED);
     node.kill();
     let batches = control_batches(&content(&path));
     assert!(batches.len() > 3, "{batches:?}");

@@ -4,10 +4,10 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use erb_kv::{Client, Identity, Key, RollBack, Secrets, Selector, Status, Target};
+use erb_kv::{Identity, Key, RollBack, Secrets, Selector, Status, Target};
 use erb_nvme::auth::{Failure, Group, Message};
 use erb_nvme::backend::{Change, Condition, Retention, Write as KvWrite};
 use erb_nvme::client::Call;
@@ -236,6 +236,15 @@ fn values_that_give_the_shared_one_away_end_the_connection() {
     node.stop();
 }
 
+/// Ends a writer also when a test has found something.
+pub(crate) struct Over<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Trap 11. They come from another address, as an attacker of another machine does.
 #[test]
 fn a_thousand_who_never_prove_themselves_keep_nobody_out() {
@@ -243,15 +252,15 @@ fn a_thousand_who_never_prove_themselves_keep_nobody_out() {
     let (path, (list, [writer, admin])) = (formatted(&folder, SMALL, 1), hosts(&folder));
     let node = Running::with_hosts(&path, &list);
     let (mut client, is_over) = (node.client_as(&writer), AtomicBool::new(false));
+    let puts = AtomicU64::new(0);
     std::thread::scope(|scope| {
-        let puts = scope.spawn(|| {
-            let mut puts = 0;
+        let over = Over(&is_over);
+        scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
                 client.put(b"k", b"v", None).expect("it goes on");
+                puts.fetch_add(1, Ordering::Relaxed);
                 std::thread::sleep(PAUSE);
-                puts += 1;
             }
-            puts
         });
         let first = pdu::ic(Kind::IcReq, 0, Digests::default(), 0);
         let mut crowd = Vec::new();
@@ -264,13 +273,14 @@ fn a_thousand_who_never_prove_themselves_keep_nobody_out() {
             crowd.push(stranger);
         }
         // Another host comes meanwhile, and finds a place.
-        let came = (0..5).try_for_each(|_| {
-            let mut client = Client::connect_as(&node.url(), &admin)?;
-            client.put(b"other", b"v", None).map(|_| ())
+        for _ in 0..5 {
+            let mut client = node.client_as(&admin);
+            client.put(b"other", b"v", None).expect("it is let in");
+        }
+        erb_steady::wait_until(Duration::from_secs(30), "the other writes", || {
+            puts.load(Ordering::Relaxed) > 0
         });
-        is_over.store(true, Ordering::Relaxed);
-        came.expect("it is let in");
-        assert!(puts.join().expect("a writer") > 0);
+        drop(over);
         // Whoever was let wait is ended.
         for mut stranger in crowd {
             let _ = stranger.read_to_end(&mut Vec::new());
@@ -309,15 +319,17 @@ fn peers_of_one_byte_a_second_end_and_nobody_waits_for_them() {
     }
     for mut stranger in strangers {
         stranger
-            .set_read_timeout(Some(Duration::from_secs(5)))
+            .set_read_timeout(Some(Duration::from_secs(60)))
             .expect("a socket");
         let ended = stranger.read_to_end(&mut Vec::new());
         // A reset says so too.
         assert!(!ended.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock));
     }
     assert!(known.ends());
-    // Far from what anybody would wait for a peer; a busy machine has its part of it.
-    assert!(slowest < Duration::from_secs(5), "{slowest:?}");
+    // As long as a stranger has. A put takes a thousandth of that.
+    if slowest > Duration::from_secs(5) {
+        erb_steady::out_of_patience(format_args!("a put has taken {slowest:?}"));
+    }
     node.stop();
 }
 

@@ -18,7 +18,7 @@ use crate::{
 };
 
 fn why_not(node: &Running, identity: &Identity) -> Option<NotLetIn> {
-    match Client::connect_as(&node.url(), identity) {
+    match crate::in_time(|| Client::connect_as(&node.url(), identity)) {
         Err(erb_kv::Error::NotLetIn(why)) => Some(why),
         Err(error) => panic!("{error}"),
         Ok(_) => None,
@@ -117,9 +117,9 @@ fn a_host_that_is_removed_while_it_writes_is_out_and_stays_out() {
                 }
             }
         });
-        while written.load(Ordering::SeqCst) < 20 {
-            std::thread::yield_now();
-        }
+        erb_steady::wait_until(std::time::Duration::from_secs(60), "it writes", || {
+            written.load(Ordering::SeqCst) >= 20
+        });
         remove(&list, WRITER);
     });
     let written = written.load(Ordering::SeqCst);
@@ -300,7 +300,7 @@ fn a_file_that_others_may_read_is_refused_and_no_error_shows_a_secret() {
 #[test]
 fn a_file_that_root_changes_stays_its_owners() {
     if !nix::unistd::geteuid().is_root() {
-        println!("skipped: only root gives files to others");
+        erb_steady::skipped("only root gives files to others");
         return;
     }
     let folder = folder();

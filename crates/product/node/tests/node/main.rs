@@ -55,6 +55,30 @@ pub(crate) fn options(path: &Path) -> Options {
     }
 }
 
+const PATIENCE: Duration = Duration::from_secs(30);
+/// A node gives a stranger a second more to prove itself: a failure that took so long may be the machine's.
+const STRANGERS: Duration = Duration::from_secs(4);
+
+/// What comes of it, unless the machine was too slow for what the node allows.
+pub(crate) fn in_time<T>(connect: impl FnOnce() -> erb_kv::Result<T>) -> erb_kv::Result<T> {
+    let begun = Instant::now();
+    let connected = connect();
+    match &connected {
+        // These have an answer.
+        Ok(_) | Err(erb_kv::Error::NotLetIn(_)) => {}
+        Err(error) => assert_in_time(begun, error),
+    }
+    connected
+}
+
+/// Ends a test whose peer may have been ended because its time as a stranger was up.
+pub(crate) fn assert_in_time(begun: Instant, why: impl std::fmt::Display) {
+    let took = begun.elapsed();
+    if took > STRANGERS {
+        erb_steady::out_of_patience(format_args!("after {took:?}: {why}"));
+    }
+}
+
 pub(crate) struct Running {
     pub(crate) address: SocketAddr,
     asking: Asking,
@@ -124,31 +148,29 @@ impl Running {
     /// What it says to those who watch it.
     pub(crate) fn status(&self) -> NodeStatus {
         self.asking
-            .status(Duration::from_secs(30))
+            .status(erb_steady::patient(PATIENCE))
             .expect("it answers")
     }
 
     /// Waits until it has told something; what it told before is forgotten.
     pub(crate) fn await_note(&self, wanted: impl Fn(&Note) -> bool) {
-        let begun = Instant::now();
-        loop {
+        erb_steady::wait(PATIENCE, || {
             let mut notes = self.notes.lock().expect("notes");
-            if let Some(at) = notes.iter().position(&wanted) {
-                notes.drain(..=at);
-                return;
-            }
-            assert!(begun.elapsed() < Duration::from_secs(30), "{notes:?}");
-            drop(notes);
-            std::thread::sleep(Duration::from_millis(20));
-        }
+            let at = notes.iter().position(&wanted);
+            let at = at.ok_or_else(|| format!("told: {notes:?}"))?;
+            notes.drain(..=at);
+            Ok(())
+        });
     }
 
     pub(crate) fn client(&self) -> Client {
-        Client::connect(&self.url()).expect("the node answers")
+        let client = in_time(|| Client::connect(&self.url()));
+        client.expect("the node answers")
     }
 
     pub(crate) fn client_as(&self, identity: &Identity) -> Client {
-        Client::connect_as(&self.url(), identity).expect("the node lets it in")
+        let client = in_time(|| Client::connect_as(&self.url(), identity));
+        client.expect("the node lets it in")
     }
 
     pub(crate) fn stop(mut self) {

@@ -3,7 +3,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use erb_kv::Identity;
 use erb_nvme::auth::{Group, Hash, Message, Names, Next, Policy, Prover};
@@ -57,6 +57,8 @@ pub(crate) fn policy() -> Policy {
 pub(crate) struct Peer {
     pub(crate) stream: TcpStream,
     next: u16,
+    begun: Instant,
+    has_proved_itself: bool,
 }
 
 /// A connection that comes from an address of loopback and says nothing.
@@ -66,7 +68,7 @@ pub(crate) fn silent(to: SocketAddr, from: Ipv4Addr) -> TcpStream {
     socket.bind(&from.into()).expect("it is an address of lo");
     socket.connect(&to.into()).expect("the node listens");
     let stream = TcpStream::from(socket);
-    let patience = Some(Duration::from_secs(20));
+    let patience = Some(Duration::from_secs(120));
     stream.set_read_timeout(patience).expect("a socket");
     stream
 }
@@ -77,6 +79,8 @@ impl Peer {
         let mut peer = Self {
             stream: silent(to, Ipv4Addr::LOCALHOST),
             next: 0,
+            begun: Instant::now(),
+            has_proved_itself: false,
         };
         peer.send(&pdu::ic(Kind::IcReq, 0, Digests::default(), 0));
         assert_eq!(peer.pdu().expect("an answer")[0], Kind::IcResp as u8);
@@ -132,7 +136,12 @@ impl Peer {
         let id = self.start(call);
         let mut data = Vec::new();
         loop {
-            let pdu = self.pdu()?;
+            let Some(pdu) = self.pdu() else {
+                if !self.has_proved_itself {
+                    crate::assert_in_time(self.begun, "the node has ended the connection");
+                }
+                return None;
+            };
             if pdu[0] == Kind::C2hData as u8 {
                 data.extend_from_slice(&pdu[24..]);
             } else if pdu[0] == Kind::Response as u8 {
@@ -189,7 +198,9 @@ impl Peer {
         let Next::Send(reply) = prover.computed(&job.run()) else {
             panic!("a reply");
         };
-        (self.say(reply.clone()), reply)
+        let said = self.say(reply.clone());
+        self.has_proved_itself = matches!(said, Some(Message::Success1 { .. }));
+        (said, reply)
     }
 
     /// Whether the node ends the connection.

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Bytes that are nearly right: nothing panics, and what is held stays bounded. `ERB_LONG=1` sends 10^9 bytes.
 
-use std::env;
-
 use erb_nvme::backend::{Change, Condition, Key, Selector, Write};
 use erb_nvme::client::{Call, Connection, Event, calls};
 use erb_nvme::layout::ListingRequest;
@@ -21,11 +19,7 @@ const LIVES: usize = 100;
 
 /// Bytes to send to each end.
 fn budget() -> u64 {
-    if env::var_os("ERB_LONG").is_some_and(|value| value == "1") {
-        LONG_BYTES / 2
-    } else {
-        ORDINARY_BYTES / 2
-    }
+    erb_steady::scaled(ORDINARY_BYTES, LONG_BYTES) / 2
 }
 
 /// One of every command of an I/O queue.

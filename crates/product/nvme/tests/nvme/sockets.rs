@@ -22,8 +22,12 @@ use crate::world::{ALICE, config, secrets, settings};
 const NAP: Duration = Duration::from_micros(100);
 const READ_BYTES: usize = 64 << 10;
 
+/// For both ends time passes so much slower than it does: an end that a slow machine holds up is in time all the same.
+const SLOWER: u128 = 20;
+const PATIENCE: Duration = Duration::from_secs(30);
+
 fn micros(since: Instant) -> u64 {
-    u64::try_from(since.elapsed().as_micros()).expect("a short test")
+    u64::try_from(since.elapsed().as_micros() / SLOWER).expect("a short test")
 }
 
 /// Bytes that came; nothing: the peer is gone.
@@ -119,7 +123,9 @@ impl Client {
         let mut buffer = vec![0; READ_BYTES];
         loop {
             let now_us = micros(self.begun);
-            assert!(now_us < 20_000_000, "no answer");
+            if self.begun.elapsed() > erb_steady::patient(PATIENCE) {
+                erb_steady::out_of_patience("no answer");
+            }
             while let Some(event) = self.connection.event() {
                 match event {
                     Event::Compute(job) => self.connection.computed(&job.run(), now_us),

@@ -15,8 +15,7 @@ const SETTINGS_DATABASES: u32 = 3;
 
 /// Long forms of the properties.
 fn cases(short: u32) -> ProptestConfig {
-    let long = std::env::var_os("ERB_LONG").is_some_and(|value| value == "1");
-    ProptestConfig::with_cases(if long { short * 50 } else { short })
+    ProptestConfig::with_cases(erb_steady::scaled(short, short * 50))
 }
 
 pub(super) fn settings() -> DrainSettings {

@@ -14,6 +14,8 @@ use socket2::{Domain, Socket, Type};
 use tempfile::TempDir;
 
 pub const FILE_BYTES: usize = 1_000_000;
+/// Far longer than any answer takes.
+pub const PATIENCE: Duration = erb_steady::patient(Duration::from_secs(30));
 
 pub fn content(seed: u8) -> Vec<u8> {
     (0..FILE_BYTES)
@@ -136,8 +138,9 @@ impl Client {
 
     fn of(stream: TcpStream) -> Self {
         stream
-            .set_read_timeout(Some(Duration::from_secs(30)))
-            .expect("an option");
+            .set_read_timeout(Some(PATIENCE))
+            .and_then(|()| stream.set_write_timeout(Some(PATIENCE)))
+            .expect("options");
         Self {
             stream,
             waiting: Vec::new(),
@@ -154,6 +157,13 @@ impl Client {
         self.answer(method == "GET").expect("an answer")
     }
 
+    /// Waits until an answer has begun, or the connection has ended: then the request was taken.
+    pub fn await_begin(&self) {
+        if let Err(error) = self.stream.peek(&mut [0; 1]) {
+            assert_came(&error);
+        }
+    }
+
     /// The next answer; none: the connection ended or was reset before its last byte.
     pub fn answer(&mut self, with_body: bool) -> Option<Answer> {
         let mut chunk = vec![0; 65_536];
@@ -161,9 +171,9 @@ impl Client {
             if let Some(at) = self.waiting.windows(4).position(|four| four == b"\r\n\r\n") {
                 break at + 4;
             }
-            match self.stream.read(&mut chunk) {
-                Ok(0) | Err(_) => return None,
-                Ok(count) => self.waiting.extend_from_slice(&chunk[..count]),
+            match self.read(&mut chunk) {
+                0 => return None,
+                count => self.waiting.extend_from_slice(&chunk[..count]),
             }
         };
         let head = String::from_utf8(self.waiting.drain(..end).collect()).expect("ASCII");
@@ -178,13 +188,28 @@ impl Client {
             .map_or(0, |it| it.parse().expect("a number"));
         if with_body && status != 304 {
             while self.waiting.len() < length {
-                match self.stream.read(&mut chunk) {
-                    Ok(0) | Err(_) => return None,
-                    Ok(count) => self.waiting.extend_from_slice(&chunk[..count]),
+                match self.read(&mut chunk) {
+                    0 => return None,
+                    count => self.waiting.extend_from_slice(&chunk[..count]),
                 }
             }
             answer.body = self.waiting.drain(..length).collect();
         }
         Some(answer)
+    }
+
+    /// Bytes that came; none: the connection has ended.
+    fn read(&mut self, to: &mut [u8]) -> usize {
+        self.stream.read(to).unwrap_or_else(|error| {
+            assert_came(&error);
+            0
+        })
+    }
+}
+
+/// A connection that was reset is an end. One that is silent is neither an end nor an answer.
+fn assert_came(error: &std::io::Error) {
+    if error.kind() == std::io::ErrorKind::WouldBlock {
+        erb_steady::out_of_patience(format_args!("nothing came within {PATIENCE:?}"));
     }
 }

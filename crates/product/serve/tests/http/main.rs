@@ -227,21 +227,19 @@ fn errors_are_told_and_end_the_connection() {
     assert_eq!(client.answer(true).expect("an answer").status, 431);
 }
 
+/// Connections with requests that are hurt.
+const HURT: u32 = 3000;
+
 #[test]
 fn hostile_bytes_end_nothing_but_their_connection() {
     let folder = Folder::serve();
-    let seconds = if std::env::var_os("ERB_LONG").is_some() {
-        60
-    } else {
-        2
-    };
-    let seed = rand::random();
+    // The smoke sends the same each time.
+    let seed = erb_steady::scaled(1, rand::random());
     println!("seed {seed}");
     let mut random = StdRng::seed_from_u64(seed);
-    let begin = Instant::now();
     let good =
         b"GET /a.bin HTTP/1.1\r\nHost: x\r\nRange: bytes=0-99\r\nIf-None-Match: \"x\"\r\n\r\n";
-    while begin.elapsed() < Duration::from_secs(seconds) {
+    for _ in 0..erb_steady::scaled(HURT, 50 * HURT) {
         let mut client = Client::connect(&folder);
         let mut bytes: Vec<u8> = good.repeat(random.random_range(1..4));
         for _ in 0..random.random_range(0..8) {
@@ -334,14 +332,13 @@ fn a_browser_is_answered_as_it_expects() {
 #[test]
 fn curl_is_served() {
     if Command::new("curl").arg("--version").output().is_err() {
-        println!("skipped: no curl here");
-        return;
+        erb_steady::set_up_failed("curl is missing: scripts/setup.sh installs it");
     }
     let folder = Folder::serve();
     let url = format!("http://{}/a.bin", folder.address());
     let curl = |words: &[&str]| {
         let output = Command::new("curl")
-            .args(["-sS", "--max-time", "20"])
+            .args(["-sS", "--max-time", "120"])
             .args(words)
             .output()
             .expect("curl");
@@ -389,7 +386,7 @@ fn a_writer_waits_for_a_body_and_not_for_ever() {
     slow.stream
         .write_all(b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n")
         .expect("written");
-    std::thread::sleep(Duration::from_millis(300));
+    slow.await_begin();
     let begin = Instant::now();
     let writer = std::thread::spawn(move || {
         let file = fs::OpenOptions::new().write(true).open(path);
@@ -398,13 +395,17 @@ fn a_writer_waits_for_a_body_and_not_for_ever() {
     let seen = slow.answer(true).expect("whole");
     assert!(seen.body.len() == 50 << 20 && seen.body.iter().all(|byte| *byte == b'a'));
     let (opened, waited) = writer.join().expect("no panic");
-    assert!(opened && waited < Duration::from_secs(5), "{waited:?}");
+    assert!(opened, "{waited:?}");
+    // After 45 s the kernel lets it in, whatever the server does.
+    if waited > Duration::from_secs(30) {
+        erb_steady::out_of_patience(format_args!("the writer waited for {waited:?}"));
+    }
 }
 
 /// Takes little at a time, and never stops for as long as the deadline.
 #[test]
 fn a_slow_client_gets_all_of_it_and_a_silent_one_a_reset() {
-    let deadline = Duration::from_secs(1);
+    let deadline = Duration::from_secs(2);
     let folder = Folder::serve_with(dax_send::Options {
         deadline,
         ..dax_send::Options::default()
@@ -420,9 +421,16 @@ fn a_slow_client_gets_all_of_it_and_a_silent_one_a_reset() {
     let begin = Instant::now();
     let mut seen = Vec::new();
     let mut chunk = vec![0; 65_536];
+    let (mut before, mut longest) = (Instant::now(), Duration::ZERO);
     while seen.len() < bytes.len() {
         std::thread::sleep(Duration::from_millis(10));
-        let count = std::io::Read::read(&mut slow.stream, &mut chunk).expect("no reset");
+        let read = slow.stream.read(&mut chunk);
+        longest = longest.max(before.elapsed());
+        before = Instant::now();
+        if read.is_err() && longest > deadline / 2 {
+            erb_steady::out_of_patience(format_args!("nothing was taken for {longest:?}"));
+        }
+        let count = read.expect("no reset");
         assert!(count > 0, "{} bytes came", seen.len());
         seen.extend_from_slice(&chunk[..count]);
     }

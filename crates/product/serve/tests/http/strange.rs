@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -16,6 +16,7 @@ use nix::sys::resource::{Resource, setrlimit};
 use nix::unistd::{Uid, setresuid};
 
 use crate::client::{Client, FILE_BYTES, Folder, content};
+use crate::writers::Over;
 
 /// What a child of this file's tests does; the first word says which, the second is its folder.
 pub const CHILD: &str = "ERB_SERVE_TEST_CHILD";
@@ -114,7 +115,7 @@ fn files_of_proc_and_sys_are_answered_or_reset_and_end_nothing() {
         ("/sys/kernel", "/notes", notes.len(), true),
     ] {
         if !Path::new(&format!("{root}{path}")).exists() {
-            println!("skipped: no {root}{path}");
+            erb_steady::skipped(format_args!("no {root}{path}"));
             continue;
         }
         let folder = Folder::serve_root(Path::new(root), dax_send::Options::default());
@@ -140,6 +141,9 @@ fn files_of_proc_and_sys_are_answered_or_reset_and_end_nothing() {
     }
 }
 
+/// Of a link that is swapped all the time.
+const SWAPPED_ASKS: u32 = 3000;
+
 #[test]
 fn links_that_are_swapped_while_they_are_followed_never_lead_out() {
     let folder = Folder::serve();
@@ -149,6 +153,7 @@ fn links_that_are_swapped_while_they_are_followed_never_lead_out() {
     fs::write(outside.join("x.txt"), "secret").expect("a file");
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _over = Over(&over);
         scope.spawn(|| {
             let (link, new) = (root.join("swapped"), root.join("new"));
             while !over.load(Relaxed) {
@@ -158,10 +163,10 @@ fn links_that_are_swapped_while_they_are_followed_never_lead_out() {
                 }
             }
         });
-        let end = Instant::now() + Duration::from_secs(1);
         let mut counts = [0_u32; 2];
         let mut client = Client::connect(&folder);
-        while Instant::now() < end || counts[0] == 0 {
+        let asks = erb_steady::scaled(SWAPPED_ASKS, 50 * SWAPPED_ASKS);
+        while counts[0] + counts[1] < asks || counts[0] == 0 {
             let answer = client.get("/swapped/x.txt", "");
             match answer.status {
                 200 => assert_eq!(answer.body, b"in a folder"),
@@ -170,7 +175,6 @@ fn links_that_are_swapped_while_they_are_followed_never_lead_out() {
             }
             counts[usize::from(answer.status != 200)] += 1;
         }
-        over.store(true, Relaxed);
         println!("{} found, {} not", counts[0], counts[1]);
     });
 }
@@ -194,7 +198,7 @@ fn a_file_that_is_cut_while_it_is_sent_resets_its_body_and_ends_nothing() {
             .stream
             .write_all(b"GET /cut HTTP/1.1\r\nHost: x\r\n\r\n")
             .expect("written");
-        std::thread::sleep(Duration::from_millis(30));
+        client.await_begin();
         // It has been open for writing all the time, so no lease keeps it.
         writer.set_len([0, 4096, 5000][round % 3]).expect("cut");
         if round >= 3 {
@@ -292,7 +296,7 @@ impl Drop for Other {
 fn is_root() -> bool {
     let root = nix::unistd::geteuid().is_root();
     if !root {
-        println!("skipped: only root can become somebody else");
+        erb_steady::skipped("only root can become somebody else");
     }
     root
 }
@@ -320,14 +324,14 @@ fn another_user_with_no_memory_to_pin_serves_files_of_root() {
     slow.stream
         .write_all(b"GET /b.bin HTTP/1.1\r\nHost: x\r\n\r\n")
         .expect("written");
-    std::thread::sleep(Duration::from_millis(100));
-    let begin = Instant::now();
+    slow.await_begin();
+    // Refused, if it would have to wait for a lease.
     let writer = OpenOptions::new()
         .write(true)
+        .custom_flags(libc::O_NONBLOCK)
         .open(other.dir.path().join("b.bin"))
-        .expect("open");
+        .expect("no writer waits");
     writer.write_all_at(b"x", 7 << 20).expect("written");
-    assert!(begin.elapsed() < Duration::from_secs(1), "nobody waits");
     assert!(slow.answer(true).is_none(), "a mixed body");
     fs::write(&path, "changed").expect("written");
     std::thread::sleep(Duration::from_millis(100));
@@ -361,9 +365,15 @@ fn a_crowd_beyond_the_limit_of_descriptors_ends_nothing() {
         }
         assert!((60..600).contains(&served), "{served} of 600 were served");
         drop(crowd);
-        std::thread::sleep(Duration::from_millis(300));
-        let mut client = Client::at(other.address);
-        assert_eq!(client.get("/a.bin", "").body.len(), FILE_BYTES);
+        // When the server has seen that they are gone, there is room.
+        let request = b"GET /a.bin HTTP/1.1\r\nHost: x\r\n\r\n";
+        let answer = erb_steady::wait(Duration::from_secs(30), || {
+            let mut client = Client::at(other.address);
+            let asked = client.stream.write_all(request);
+            let answer = asked.ok().and_then(|()| client.answer(true));
+            answer.ok_or_else(|| "no client is served".to_owned())
+        });
+        assert_eq!(answer.body.len(), FILE_BYTES);
     }
     let report = other.stop();
     assert!(report.refused > 100, "{report:?}");
@@ -372,8 +382,8 @@ fn a_crowd_beyond_the_limit_of_descriptors_ends_nothing() {
 /// The kernel takes a lease away from who does not give it back within 45 s, and a process that was stopped cannot.
 #[test]
 fn a_server_that_was_stopped_for_longer_than_leases_last_ends_no_mixed_body() {
-    if std::env::var_os("ERB_LONG").is_none() {
-        println!("skipped: takes a minute, ERB_LONG=1");
+    if !erb_steady::long() {
+        erb_steady::left("serve: a server that was stopped for longer than leases last, a minute");
         return;
     }
     let other = Other::begin("stopped", || Ok(()));
@@ -384,7 +394,7 @@ fn a_server_that_was_stopped_for_longer_than_leases_last_ends_no_mixed_body() {
     slow.stream
         .write_all(b"GET /long HTTP/1.1\r\nHost: x\r\n\r\n")
         .expect("written");
-    std::thread::sleep(Duration::from_millis(300));
+    slow.await_begin();
     nix::sys::signal::kill(other.id(), nix::sys::signal::Signal::SIGSTOP).expect("ours");
     let begin = Instant::now();
     // It waits until the kernel has lost its patience.
