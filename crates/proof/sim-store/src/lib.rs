@@ -7,13 +7,13 @@
 //! [`oracle`] is the meaning, the naive way: a roll back visits every key, and nothing is forgotten.
 //! [`model`] is what the engine does, as plainly as it can be said: a roll back is one row, and a key learns
 //! of it when it is next touched. [`compare`] plays random histories on both. [`model::Mistake`] lists
-//! mistakes of which each must be found that way; `tests/model.rs` sees to it.
+//! mistakes of which each must be found that way; `tests/store/model.rs` sees to it.
 //!
 //! [`judge`] plays histories on the engine itself and on the oracle, with trims, checkpoints and crashes. The
-//! engine has mistakes of its own, `erb_store::mistake`; `tests/versions.rs` sees that each is found.
+//! engine has mistakes of its own, `erb_store::mistake`; `tests/store/versions.rs` sees that each is found.
 //!
 //! [`crash`] plays histories on a whole store on a simulated disk, several shards and their control log, and stops
-//! process or machine at any step, in recovery too. `tests/crash.rs` does so at every one. [`rot`] ends such histories
+//! process or machine at any step, in recovery too. `tests/store/crash.rs` does so at every one. [`rot`] ends such histories
 //! with damage of what was written last.
 
 mod ask;

@@ -201,7 +201,7 @@ impl RunArgs {
         };
         let mut report = campaign.run(FAILURES_MAX);
         if all {
-            report.play_scenarios();
+            report.play_scenarios(self.jobs);
         }
         if self.json {
             println!("{}", serde_json::to_string_pretty(&report)?);

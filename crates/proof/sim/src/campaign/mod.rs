@@ -10,16 +10,17 @@ pub mod shrink;
 
 use std::io::IsTerminal;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::plan::{Options, Plan};
+use crate::plan::{Options, Outcome, Plan};
 use crate::profile::{PROFILES, Profile};
 use crate::run;
 use crate::scenario::ALL;
 use crate::story::Keep;
+use crate::violation::Violation;
 
 use coverage::Reached;
 
@@ -179,22 +180,37 @@ impl Report {
         self.packets_per_minute = self.packets as f64 / minutes.max(1e-9);
     }
 
-    /// Plays every named scenario once, beside the runs.
-    pub fn play_scenarios(&mut self) {
-        for case in ALL {
-            let (done, outcomes) = case.play_counted();
-            for outcome in &outcomes {
-                self.reached.add_scenario(outcome);
-            }
-            if let Err(violation) = done {
-                self.failures.push(Failure {
-                    profile: "scenario",
-                    seed: 0,
-                    check: violation.check,
-                    text: violation.text,
-                    replay: format!("erb-sim scenarios --only {}", case.name),
+    /// Plays every named scenario once, beside the runs, several at a time.
+    pub fn play_scenarios(&mut self, jobs: usize) {
+        let next = AtomicUsize::new(0);
+        let report = Mutex::new(self);
+        std::thread::scope(|scope| {
+            for _ in 0..jobs.max(1) {
+                scope.spawn(|| {
+                    while let Some(case) = ALL.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        let (done, outcomes) = case.play_counted();
+                        let mut report = report
+                            .lock()
+                            .unwrap_or_else(std::sync::PoisonError::into_inner);
+                        report.take_scenario(case.name, done, &outcomes);
+                    }
                 });
             }
+        });
+    }
+
+    fn take_scenario(&mut self, name: &str, done: Result<(), Violation>, outcomes: &[Outcome]) {
+        for outcome in outcomes {
+            self.reached.add_scenario(outcome);
+        }
+        if let Err(violation) = done {
+            self.failures.push(Failure {
+                profile: "scenario",
+                seed: 0,
+                check: violation.check,
+                text: violation.text,
+                replay: format!("erb-sim scenarios --only {name}"),
+            });
         }
     }
 

@@ -20,6 +20,7 @@ macro_rules! mutations {
 }
 
 mod daemon;
+pub mod judged;
 mod kept;
 mod played;
 mod played_daemon;

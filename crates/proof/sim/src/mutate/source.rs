@@ -20,8 +20,8 @@ pub struct Edit {
     pub replace: &'static str,
 }
 
-/// The sources of this tree.
-fn tree() -> PathBuf {
+/// The root of this tree.
+pub(super) fn tree() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..")
 }
 

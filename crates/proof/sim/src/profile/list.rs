@@ -61,6 +61,7 @@ pub const CALM: Profile = Profile {
         backlog: 0,
         prune: 0,
         steered: 0,
+        no_room: 100_000,
         no_meta: 0,
         merge: 0,
         offload: 300_000,

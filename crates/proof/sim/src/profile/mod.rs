@@ -93,6 +93,7 @@ pub struct ServerRates {
     pub prune: u32,
     /// Of flows: receive packet steering takes them to another CPU behind XDP.
     pub steered: u32,
+    pub no_room: u32,
     pub no_meta: u32,
     pub merge: u32,
     pub offload: u32,

@@ -274,9 +274,9 @@ impl Server {
         if !rates.veth {
             return Card::Physical;
         }
+        let is_narrow = inner.happens(Fault::NoRoom, rates.no_room);
         let mut random = inner.random.borrow_mut();
-        if inner.faults.get().has(Fault::NoRoom) && random.u8(0..10) == 0 {
-            inner.coverage.borrow_mut().fault(Fault::NoRoom);
+        if is_narrow {
             return Card::Veth {
                 head: random.u16(40..120),
                 tail: random.u16(0..20),

@@ -2,10 +2,8 @@
 //! Goal: each rule of Linux's TCP that a splice can stumble over. Method: hand-made segments into
 //! one stack, and what it answers.
 
-mod util;
-
+use crate::util::{MS, Net, PORT, SEC, client_addr, server_addr};
 use erb_sim_tcp::{Config, EventKind, Keepalive, Segment, SockId, State, flags};
-use util::{MS, Net, PORT, SEC, client_addr, server_addr};
 
 fn data(mut seg: Segment, offset: u32, bytes: &[u8]) -> Segment {
     seg.seq = seg.seq.wrapping_add(offset);

@@ -5,14 +5,13 @@ use erb_abi::{
     ControlPlane as _, FILL_OK, LATENCY_HELD, LATENCY_HIT, LATENCY_MAX, LATENCY_UP, SAMPLE_ONE_OF,
     bucket_of, latency, latency_path,
 };
-use erb_sim::mutate::source::Edit;
+use erb_sim::mutate::source::{Edit, edited};
 use erb_sim_kernel::scene::{Scene, get};
 use erb_sim_kernel::{DatapathConfig, Library, Tc, Xdp};
 use erb_wire::resp::command;
 
-mod runs;
-
-use runs::{are_the_same, build};
+use crate::judged::Deliberate;
+use crate::runs::{are_the_same, build};
 
 /// Of each profile.
 const SEEDS: u64 = 3;
@@ -304,16 +303,34 @@ const MISTAKES: &[(&str, &str, &str, &str)] = &[
     ("lane-up-untimed", "splice/lane.h", "\tif (sampled(w))\n\t\tlatency_up();\n", ""),
 ];
 
-#[test]
-fn mistakes_show() {
-    for (name, file, find, replace) in MISTAKES {
-        let edit = Edit {
-            file,
-            find,
-            replace,
-        };
-        let library = build(&format!("latency-{name}"), &[edit]);
-        let judged = std::panic::catch_unwind(|| judge(&library));
-        assert!(!matches!(judged, Ok(Ok(()))), "{name} does not show");
+fn edit(mistake: &(&str, &'static str, &'static str, &'static str)) -> Edit {
+    let (_, file, find, replace) = *mistake;
+    Edit {
+        file,
+        find,
+        replace,
     }
+}
+
+/// Told at once, and not by the slow test.
+#[test]
+fn each_mistake_in_what_is_timed_has_its_place() {
+    let edits = MISTAKES.iter().map(edit);
+    edits.for_each(|edit| drop(edited(&[edit]).expect("a text that is there once")));
+}
+
+pub fn mistakes() -> impl Iterator<Item = Deliberate> {
+    MISTAKES.iter().map(|mistake| Deliberate {
+        name: format!("latency {}", mistake.0),
+        files: vec![mistake.1],
+        judge: Box::new(|| {
+            let library = build(&format!("latency-{}", mistake.0), &[edit(mistake)]);
+            let judged = std::panic::catch_unwind(|| judge(&library));
+            match judged {
+                Ok(Ok(())) => Err("does not show".to_owned()),
+                Ok(Err(why)) => Ok(why),
+                Err(_) => Ok("a panic".to_owned()),
+            }
+        }),
+    })
 }

@@ -60,7 +60,7 @@ fn nothing_acknowledged_is_lost_wherever_power_goes() {
 }
 
 /// Four kills of a full store, each before a checkpoint was whole: of many millions of histories one had that. A shorter way to
-/// it, with the mistake, stands in `tests/space.rs`.
+/// it, with the mistake, stands in `tests/store/space.rs`.
 #[test]
 fn a_full_store_that_is_killed_again_and_again_has_space_for_checkpoints() {
     let (seed, plan) = (5_003_776, Plan::LONG.stopped_at(2776));
@@ -105,10 +105,10 @@ fn every_mistake_of_the_store_is_found() {
     let mut missed = Vec::new();
     let all = LOG_MISTAKES.into_iter().chain(STORE_MISTAKES);
     let all = all.chain(SPACE_MISTAKES).chain(EXPIRY_MISTAKES);
-    // What comes from the disk there is right: damage is for `tests/cache.rs`.
+    // What comes from the disk there is right: damage is for `tests/store/cache.rs`.
     let of_cache = CACHE_MISTAKES.into_iter();
     let of_cache = of_cache.filter(|it| *it != Mistake::CachedUnchecked);
-    // The others of snapshots need one moment that is held twice, or a lock: `tests/retention.rs`.
+    // The others of snapshots need one moment that is held twice, or a lock: `tests/store/retention.rs`.
     let of_snapshots = [Mistake::SnapshotEndsAtOnce, Mistake::SnapshotEndsAll];
     for mistake in all.chain(of_snapshots).chain(of_cache) {
         let found_with = |seed| {

@@ -2,11 +2,9 @@
 //! Goal: whatever the link does, both streams arrive byte for byte and both ends close.
 //! Method: two hosts, a seeded link of frames, both sides write and read in random portions.
 
-mod util;
-
+use crate::util::{Faults, MS, Net, PORT, SEC, client_addr, server_addr};
 use erb_sim_tcp::{Config, EventKind, SockId};
 use proptest::prelude::*;
-use util::{Faults, MS, Net, PORT, SEC, client_addr, server_addr};
 
 struct Side {
     id: Option<SockId>,

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Two hosts and a link between them, in virtual time.
 
-#![allow(dead_code, reason = "each test binary uses its part")]
-
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 

@@ -2,10 +2,8 @@
 //! Goal: how connections begin and end, and everything that is no full socket, as Linux has it.
 //! Method: hand-made segments into one stack, and what it answers.
 
-mod util;
-
+use crate::util::{MS, Net, PORT, SEC, addr, client_addr, server_addr};
 use erb_sim_tcp::{Config, EventKind, IcmpError, IcmpKind, Segment, State, flags};
-use util::{MS, Net, PORT, SEC, addr, client_addr, server_addr};
 
 fn data(mut seg: Segment, offset: u32, bytes: &[u8]) -> Segment {
     seg.seq = seg.seq.wrapping_add(offset);
