@@ -91,6 +91,13 @@ setup_missing() {
 		# A client that `erb serve` did not bring along.
 		have curl || echo curl
 		have dpkg-source || echo dpkg-dev
+		# What minimal systems lack: git for the commit, tools of namespaces, processes and file systems.
+		have git || echo git
+		have python3 || echo python3
+		have nsenter && have unshare && have chrt || echo util-linux
+		have ps || echo procps
+		have mkfs.ext4 || echo e2fsprogs
+		have mount || echo mount
 	fi
 }
 
@@ -113,24 +120,27 @@ setup_sanitizers_found() {
 		compgen -G '/usr/lib/llvm-*/lib/clang/*/lib/*/libclang_rt.fuzzer*' >/dev/null
 }
 
-# Packages without which some client libraries are reported as unavailable by the tests, or the
-# litmus tests and NVMe/TCP are judged by our own programs alone.
+# Packages that the tests use where a release of Debian or Ubuntu has them. What apt has must be there: a test
+# without its program is a test that is skipped. What apt has not is told, and the tests say what they skip.
 setup_missing_optional() {
 	[ "$1" = test ] || return 0
-	# Not all of Debian's releases have it: without this, each run would ask the network.
-	have herd7 || ! setup_can_install herdtools7 || echo herdtools7
-	# Another's eyes on what our NVMe/TCP says.
-	have tshark || ! setup_can_install tshark || echo tshark
+	# Litmus tests of the order of memory accesses.
+	have herd7 || echo herdtools7
+	# A second implementation's view of our NVMe/TCP.
+	have tshark || echo tshark
 	# The dashboard as people see it.
-	have chromium || ! setup_can_install chromium || echo chromium
-	# Other kernels than the one that runs.
-	have qemu-system-x86_64 || ! setup_can_install qemu-system-x86 || echo qemu-system-x86
-	installed busybox-static || ! setup_can_install busybox-static || echo busybox-static
+	have chromium || echo chromium
+	# Other kernels than the one that runs: emulator, user space, depmod, packed modules.
+	have qemu-system-x86_64 || echo qemu-system-x86
+	installed busybox-static || echo busybox-static
+	have depmod || echo kmod
 	have xz || echo xz-utils
 	# The kernel module.
-	have pahole || ! setup_can_install pahole || echo pahole
-	# Debian's own eyes on the package.
-	have lintian || ! setup_can_install lintian || echo lintian
+	have pahole || echo pahole
+	# What of a package Debian itself would complain of; what systemd makes of its units.
+	have lintian || echo lintian
+	have systemd-analyze || echo systemd
+	# Client libraries.
 	python3 -c 'import ensurepip' 2>/dev/null || echo python3-venv
 	have go || echo golang-go
 	have javac || echo default-jdk-headless
@@ -193,29 +203,42 @@ setup_stand_in() {
 	esac
 }
 
+# Whether apt has any package lists.
+setup_has_lists() {
+	setup_can_install libc6
+}
+
+setup_install() {
+	setup_apt install --no-install-recommends "$@" || die "apt-get could not install: $*. Look at its message \
+above; 'apt-get update && apt-get install $*' repeats it"
+}
+
 setup_packages() {
-	local missing=() optional=() package wanted=() had_redis=no
+	local missing=() optional=() wanted=() package had_redis=no
 	mapfile -t missing < <(setup_missing "$1")
 	mapfile -t optional < <(setup_missing_optional "$1")
 	[ $((${#missing[@]} + ${#optional[@]})) -gt 0 ] || return 0
 	have apt-get || die "missing: ${missing[*]} ${optional[*]} (names of Debian's packages), and \
 there is no apt-get here: install them in your system's way and start again"
-	installed redis-server && had_redis=yes
-	say "installing: ${missing[*]} ${optional[*]}"
-	setup_deny_services
-	setup_apt update || say "apt-get update failed; going on with the package lists that are there"
+	# A release that lacks an optional package does not ask the network in each run.
+	if [ ${#missing[@]} -gt 0 ] || ! setup_has_lists; then
+		setup_apt update || say "apt-get update failed; going on with the package lists that are there"
+	fi
 	for package in "${missing[@]}"; do
 		wanted+=($(setup_stand_in "$package"))
 	done
-	if [ ${#wanted[@]} -gt 0 ]; then
-		setup_apt install --no-install-recommends "${wanted[@]}" ||
-			die "apt-get could not install: ${wanted[*]}. Look at its message above; \
-'apt-get update && apt-get install ${wanted[*]}' repeats it"
-	fi
 	for package in "${optional[@]}"; do
-		setup_apt install --no-install-recommends "$package" ||
-			say "$package cannot be had: the tests that need it will say so"
+		if setup_can_install "$package"; then
+			wanted+=("$package")
+		else
+			say "apt has no $package here: the tests that need it are skipped, and say so"
+		fi
 	done
+	[ ${#wanted[@]} -gt 0 ] || return 0
+	installed redis-server && had_redis=yes
+	say "installing: ${wanted[*]}"
+	setup_deny_services
+	setup_install "${wanted[@]}"
 	setup_restore_policy
 	trap - EXIT INT TERM HUP
 	[ $had_redis = yes ] || setup_disable_redis

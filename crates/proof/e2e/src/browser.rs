@@ -5,18 +5,19 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use erb_steady::{out_of_patience, set_up_failed};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// Of Debian's package `chromium`.
 const PROGRAM: &str = "chromium";
 /// Far more than any answer takes.
-const ANSWER_MAX: Duration = Duration::from_secs(20);
+const ANSWER_MAX: Duration = Duration::from_secs(120);
 /// Its pipe is on these two; a shell puts them there.
 const PIPED: &str = "exec \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>&1";
 
@@ -42,19 +43,20 @@ pub struct Sight {
 }
 
 impl Browser {
-    /// Starts it by a command for this shell (in a namespace, say); none if the system has no such program.
+    /// Starts it by a command for this shell (in a namespace, say).
     ///
     /// # Panics
-    /// If it is there and does not come up.
+    /// If it is missing or does not come up.
     #[must_use]
-    pub fn start(shell: impl FnOnce(&str) -> Command) -> Option<Self> {
+    pub fn start(shell: impl FnOnce(&str) -> Command) -> Self {
         let there = Command::new("which")
             .arg(PROGRAM)
             .output()
             .expect("run which");
         if !there.status.success() {
-            println!("skipped: {PROGRAM} cannot be had on this system");
-            return None;
+            set_up_failed(format_args!(
+                "{PROGRAM} is missing: scripts/setup.sh installs it"
+            ));
         }
         let profile = TempDir::new().expect("a folder");
         let mut command = shell("sh");
@@ -92,7 +94,7 @@ impl Browser {
             _profile: profile,
         };
         browser.attach();
-        Some(browser)
+        browser
     }
 
     fn attach(&mut self) {
@@ -120,7 +122,10 @@ impl Browser {
             .expect("ask the browser");
         loop {
             let message = self.answers.recv_timeout(ANSWER_MAX);
-            let message = message.unwrap_or_else(|error| panic!("{method}: {error}"));
+            let message = message.unwrap_or_else(|error| match error {
+                RecvTimeoutError::Timeout => out_of_patience(format_args!("{method}: no answer")),
+                RecvTimeoutError::Disconnected => set_up_failed("the browser has ended"),
+            });
             if message["id"] == self.asked {
                 assert!(message["error"].is_null(), "{method}: {message}");
                 return message["result"].clone();

@@ -4,12 +4,13 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use erb_check::net::Conn;
 use erb_lab::{End, Lab, LabName, LinkChange, netns};
 use erb_report::{ConnLine, Status};
+pub use erb_steady::{long, scaled, wait};
+use erb_steady::{patient, set_up_failed};
 use nix::unistd::Pid;
 
 use crate::carrier;
@@ -17,8 +18,10 @@ use crate::process::{Owned, run};
 use crate::status::Counters;
 use crate::turn::Turn;
 
-/// Longest silence of a connection before a test calls it stuck.
-pub const STALL: Duration = Duration::from_secs(20);
+/// Longest silence of a connection before a test calls it stuck: a guard that no slow machine meets.
+pub const STALL: Duration = Duration::from_secs(120);
+/// The same for a check's command line.
+const STALL_S: &str = "120";
 /// Longest wait for the daemon to serve, to refuse, or to settle its marks.
 pub const STATE_WAIT: Duration = Duration::from_secs(15);
 /// Between two looks at a status.
@@ -26,19 +29,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Port of the plain Redis in the client's namespace.
 const PLAIN_PORT: u16 = 6390;
 
-/// Whether the full numbers were asked for.
-#[must_use]
-pub fn long() -> bool {
-    std::env::var_os("ERB_LONG").is_some_and(|value| value == "1")
-}
-
-/// `normal`, or `full` with `ERB_LONG=1`.
-#[must_use]
-pub fn scaled<T>(normal: T, full: T) -> T {
-    if long() { full } else { normal }
-}
-
-/// The program under test: `$ERB_BIN`, else the release build beside this test's own build.
+/// The program under test: `$ERB_BIN`, else the one that was built beside this test, in the same profile.
 ///
 /// # Panics
 /// If it was not built.
@@ -48,44 +39,64 @@ pub fn erb_bin() -> PathBuf {
         return path.into();
     }
     let exe = std::env::current_exe().expect("path of this test");
-    let target = exe
+    let profile = exe
         .ancestors()
-        .nth(3)
+        .nth(2)
         .expect("tests lie in target/PROFILE/deps");
-    let path = target.join("release/erb");
+    let path = profile.join("erb");
     assert!(
         path.exists(),
-        "{} is missing: run `cargo build --release -p erb -p erb-tools` first, or set ERB_BIN",
+        "{} is missing: run `cargo build --bins` first, or set ERB_BIN",
         path.display()
     );
     path
 }
 
-/// Parses clap arguments of a check as its command line would.
+/// Parses clap arguments of a check as its command line would; without a word about it nothing counts as stuck
+/// before [`STALL`].
 ///
 /// # Panics
 /// If the words are not arguments of `A`.
 #[must_use]
 pub fn arguments<A: clap::Args>(words: &str) -> A {
-    let command = A::augment_args(clap::Command::new("check").no_binary_name(true));
+    let mut command = A::augment_args(clap::Command::new("check").no_binary_name(true));
+    for name in ["stall_timeout", "timeout"] {
+        if command.get_arguments().any(|one| one.get_id() == name) {
+            command = command.mut_arg(name, |one| one.default_value(STALL_S));
+        }
+    }
     let matches = command
         .try_get_matches_from(words.split_whitespace())
         .unwrap_or_else(|error| panic!("{words:?}: {error}"));
     A::from_arg_matches(&matches).unwrap_or_else(|error| panic!("{words:?}: {error}"))
 }
 
-/// Looks until `good` gives something, at most for `limit`.
+/// Looks until a server that the test needs beside ERB answers.
 ///
 /// # Panics
-/// With the last `Err` if that takes too long.
-pub fn wait<T>(limit: Duration, mut good: impl FnMut() -> Result<T, String>) -> T {
-    let end = Instant::now() + limit;
+/// As a failed set-up, with the last `Err`, if it does not.
+pub fn until_there<T>(what: &str, mut there: impl FnMut() -> Result<T, String>) -> T {
+    let (began, limit) = (Instant::now(), patient(STATE_WAIT));
     loop {
-        match good() {
+        match there() {
             Ok(found) => return found,
-            Err(why) if Instant::now() > end => panic!("after {limit:?}: {why}"),
-            Err(_) => sleep(LOOK),
+            Err(why) if began.elapsed() > limit => set_up_failed(format_args!(
+                "{what} does not answer after {limit:?}: {why}"
+            )),
+            Err(_) => std::thread::sleep(LOOK),
         }
+    }
+}
+
+/// `erb lab up` or `down`.
+fn lab_command(word: &str, name: &str, words: &[&str]) {
+    let mut command = Command::new(erb_bin());
+    command.args(["lab", word, "--name", name]).args(words);
+    let output = command.output().expect("start erb");
+    if !output.status.success() {
+        let said = [&output.stdout[..], &output.stderr].concat();
+        let said = String::from_utf8_lossy(&said).into_owned();
+        set_up_failed(format_args!("{command:?}: {}: {said}", output.status));
     }
 }
 
@@ -117,7 +128,7 @@ impl TestLab {
         Self::boosted_in(Turn::beside(), name, words)
     }
 
-    /// The same while no other test is at work: for who measures pace.
+    /// The same while no other test is at work: for what measures pace.
     ///
     /// # Panics
     /// If it does not come up and serve.
@@ -161,10 +172,8 @@ impl TestLab {
     pub fn up_in(turn: Turn, name: &str, words: &[&str]) -> Self {
         let name = format!("e2e-{name}");
         // What a test that was killed left behind; nothing otherwise.
-        run(Command::new(erb_bin()).args(["lab", "down", "--name", &name]));
-        run(Command::new(erb_bin())
-            .args(["lab", "up", "--name", &name])
-            .args(words));
+        lab_command("down", &name, &[]);
+        lab_command("up", &name, words);
         let name: LabName = name.parse().expect("lab name");
         let lab = Lab::open(&name).expect("lab that was just made");
         Self {
@@ -283,7 +292,7 @@ impl TestLab {
             self.plain = Some(Owned::start(command.args(["--bind", "127.0.0.1"])));
             let to = address;
             self.inside(End::Client, || {
-                wait(STATE_WAIT, || {
+                until_there("the plain Redis", || {
                     let mut conn = Conn::connect(to, STALL).map_err(|e| format!("{e:#}"))?;
                     conn.call(&["PING"]).map_err(|e| e.to_string())
                 })
@@ -427,7 +436,7 @@ impl TestLab {
     pub fn redis_on(&self, port: u16) -> Owned {
         let to = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let redis = Owned::start(&mut self.redis(End::Server, port));
-        wait(STATE_WAIT, || {
+        until_there("redis-server", || {
             self.inside(End::Server, || Conn::connect(to, STALL).map(drop))
                 .map_err(|e| format!("{e:#}"))
         });
@@ -494,7 +503,7 @@ impl Drop for TestLab {
         let output = Command::new(erb_bin()).args(words).output();
         let gone = output.as_ref().is_ok_and(|output| output.status.success());
         if !gone && !std::thread::panicking() {
-            panic!("erb lab down --name {name}: {output:?}");
+            set_up_failed(format_args!("erb lab down --name {name}: {output:?}"));
         }
     }
 }

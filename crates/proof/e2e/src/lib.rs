@@ -12,7 +12,8 @@
 //! - [`waits`]: what a test waits for at its lab.
 //! - [`wire`]: a lab in which exchanges of raw segments are played.
 //!
-//! The scenarios are in `tests/e2e`. `ERB_LONG=1` runs them with their full numbers.
+//! The scenarios are in `tests/e2e`. `ERB_LONG=1` runs them with their full numbers. A wait that ends
+//! in vain, a set-up that fails and a side that is too slow are told apart from all else ([`erb_steady`]).
 
 pub mod browser;
 pub mod calls;

@@ -39,6 +39,29 @@ impl Owned {
     }
 }
 
+/// A process that stands still, until this is dropped: also when an assertion fails, as others wait for it.
+#[derive(Debug)]
+pub struct Still(Pid);
+
+impl Still {
+    /// From now on it stands still.
+    ///
+    /// # Panics
+    /// If it is not there.
+    #[must_use]
+    pub fn of(pid: Pid) -> Self {
+        signal(pid, Signal::SIGSTOP);
+        Self(pid)
+    }
+}
+
+impl Drop for Still {
+    fn drop(&mut self) {
+        // Fails only if it has ended.
+        let _ = kill(self.0, Signal::SIGCONT);
+    }
+}
+
 /// Lets this process have as many sockets as the system allows.
 ///
 /// # Panics

@@ -9,7 +9,7 @@ use nix::fcntl::{Flock, FlockArg};
 
 /// Labs side by side, of all processes: so many as the fewest processors that tests are run on.
 const PLACES: [&str; 2] = ["/run/lock/erb-e2e-0.lock", "/run/lock/erb-e2e-1.lock"];
-/// Held by who waits for a place: who waits for all of them would wait for ever otherwise.
+/// Held while a place is waited for: what waits for all of them would wait for ever otherwise.
 const QUEUE: &str = "/run/lock/erb-e2e-queue.lock";
 /// Between two looks for a free place.
 const LOOK: Duration = Duration::from_millis(50);
@@ -19,7 +19,7 @@ const LOOK: Duration = Duration::from_millis(50);
 pub struct Turn(#[expect(dead_code, reason = "held, not read")] Vec<Flock<File>>);
 
 impl Turn {
-    /// Waits until no other test is at work: for who measures pace, or needs the whole machine.
+    /// Waits until no other test is at work: for what measures pace, or needs the whole machine.
     ///
     /// # Panics
     /// If there are no locks.
@@ -29,7 +29,7 @@ impl Turn {
         Self(PLACES.map(locked).into())
     }
 
-    /// Waits for one place: for who has namespaces of its own and asks what is right, not how fast.
+    /// Waits for one place: for what has namespaces of its own and asks what is right, not how fast.
     ///
     /// # Panics
     /// If there are no locks.

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a test waits for at its lab: that ERB is at work, refuses, answers a key, settles.
+//! What a test waits for at its lab: that ERB is at work, refuses, answers a key, settles. A wait that ends in
+//! vain is out of patience.
 
 use std::thread::sleep;
 use std::time::Duration;
 
 use erb_check::net::Conn;
+use erb_steady::must_come;
 
 use crate::calls;
 use crate::lab::{STATE_WAIT, TestLab, wait};
 use crate::status::{Counters, brief};
 
 /// What may close the fast path for no fault of ERB's is over by then.
-const MOMENT: Duration = Duration::from_secs(3);
-/// After this tables are empty again: a TIME_WAIT, and the sweeps behind it.
+const MOMENT: Duration = Duration::from_secs(5);
+/// After this tables are empty again: a TIME_WAIT, and the sweeps after it.
 const TABLES_WAIT: Duration = Duration::from_secs(90);
 /// A fill takes about two round trips after the first miss.
 const FILL: Duration = Duration::from_millis(3);
@@ -70,7 +72,7 @@ impl TestLab {
     /// does other things).
     ///
     /// # Panics
-    /// With `what` and why not, if none of the reads within a few seconds was answered.
+    /// With `what` and why not, if none of the reads within some seconds was answered.
     pub fn assert_fast(&self, conn: &mut Conn, key: &str, what: &str) {
         wait(MOMENT, || {
             let before = self.counters();
@@ -99,7 +101,8 @@ impl TestLab {
     /// # Panics
     /// If fence or marks stay, or an invariant broke.
     pub fn assert_settled_within(&self, limit: Duration) -> Counters {
-        let counters = wait(limit, || {
+        // What stays held for so long is no question of pace.
+        let counters = must_come(limit, || {
             let status = self.try_status()?;
             let c = Counters::of(&status);
             let even = c.get("MARK_TAKEN") == c.get("MARK_RELEASED")
@@ -121,7 +124,7 @@ impl TestLab {
     /// Waits until no connection is tracked any more.
     ///
     /// # Panics
-    /// If entries are left after 90 s.
+    /// If entries are left long after that.
     pub fn assert_tables_empty(&self) {
         wait(TABLES_WAIT, || {
             let status = self.try_status()?;

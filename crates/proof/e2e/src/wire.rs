@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Exchanges in a lab: segments through a raw socket, the programs in the kernel.
 //!
-//! The raw client uses an address that the client's kernel does not have, so nobody else answers
+//! The raw client uses an address that the client's kernel does not have, so nothing else answers
 //! for it.
 
 use std::collections::VecDeque;
@@ -13,6 +13,7 @@ use erb_check::net::Conn;
 use erb_lab::packet::{Batch, PacketSocket};
 use erb_lab::{End, topology};
 use erb_segments::wire::{Ends, Wire};
+use erb_steady::patient;
 
 use crate::calls::call;
 use crate::lab::TestLab;
@@ -109,6 +110,10 @@ impl Wire for LabWire<'_> {
 
     fn now(&mut self) -> Duration {
         self.began.elapsed()
+    }
+
+    fn wait_max(&self) -> Duration {
+        patient(Duration::from_secs(6))
     }
 
     fn ask(&mut self, words: &str) -> String {

@@ -31,7 +31,7 @@ pub const META_TRANSLATED: u32 = 0x4552_4254;
 pub const META_TO_TC: u32 = 0x4552_4243;
 
 /// Time in which the kernel on the same machine surely has reacted.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(10);
 /// The client's window scale; with it its window is 8 MB.
 const CLIENT_WSCALE: u8 = 7;
 /// The client's first sequence number: it wraps soon, so that every row crosses or nears the wrap.
@@ -585,12 +585,14 @@ impl Drop for Scene<'_> {
 /// # Panics
 /// If nothing comes in time.
 pub fn patient<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + PATIENCE;
+    let (began, limit) = (Instant::now(), erb_steady::patient(PATIENCE));
     loop {
         if let Some(value) = attempt() {
             return value;
         }
-        assert!(Instant::now() < end, "waited in vain for: {what}");
+        if began.elapsed() > limit {
+            erb_steady::out_of_patience(format_args!("waited in vain for: {what}"));
+        }
         std::thread::sleep(Duration::from_micros(50));
     }
 }

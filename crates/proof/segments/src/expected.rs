@@ -2,15 +2,20 @@
 //! The stored logs, and how a world is held against them.
 
 use std::path::PathBuf;
+use std::time::Duration;
+
+use erb_steady::Cause;
 
 use crate::exchange::Exchange;
-use crate::play::play;
+use crate::play::{Outcome, play};
 use crate::wire::Wire;
 
 /// Set to 1, logs are written instead of compared.
 const RECORD: &str = "ERB_RECORD_EXCHANGES";
-/// How often an exchange is played until no lease lapsed meanwhile.
+/// How often an exchange is played until no lease lapsed meanwhile, and nothing came late.
 const ATTEMPTS: u32 = 6;
+/// What comes so late is another's doing: no timer of TCP's is as short.
+const LATE_MAX: Duration = Duration::from_millis(20);
 /// What refuses answers for a reason that is none of the exchange's: a daemon without a processor.
 const DISTURBED: [&str; 2] = ["REFUSE_LEASE", "REFUSE_NOT_SERVING"];
 
@@ -24,24 +29,28 @@ pub fn path(exchange: &Exchange) -> PathBuf {
 /// Plays the exchange, and its log must be the stored one.
 ///
 /// # Errors
-/// What went wrong, or where the logs differ.
+/// What went wrong, or where the logs differ; marked as out of patience if each attempt was disturbed.
 ///
 /// # Panics
 /// If logs are to be recorded and cannot be written.
 pub fn agree(wire: &mut dyn Wire, exchange: &Exchange) -> Result<(), String> {
-    let mut result = Ok(());
+    let mut last = String::new();
     for _ in 0..ATTEMPTS {
         let before = wire.counters(&DISTURBED);
-        result = once(wire, exchange);
-        if result.is_ok() || before == wire.counters(&DISTURBED) {
-            break;
+        let outcome = play(wire, exchange);
+        let is_late = outcome.late > LATE_MAX;
+        last = match judge(wire, exchange, outcome) {
+            Ok(()) => return Ok(()),
+            Err(why) => why,
+        };
+        if !is_late && before == wire.counters(&DISTURBED) {
+            return Err(last);
         }
     }
-    result
+    Err(format!("{} {last}", Cause::Patience.mark()))
 }
 
-fn once(wire: &mut dyn Wire, exchange: &Exchange) -> Result<(), String> {
-    let outcome = play(wire, exchange);
+fn judge(wire: &mut dyn Wire, exchange: &Exchange, outcome: Outcome) -> Result<(), String> {
     if let Some(failure) = outcome.failure {
         return Err(failure);
     }

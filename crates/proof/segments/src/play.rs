@@ -12,8 +12,6 @@ use crate::frame::{self, Numbers, WINDOW, WINDOW_SCALE};
 use crate::peer::{Peer, Seen};
 use crate::wire::{Ends, Wire};
 
-/// Longest wait for what must come: retransmission timers double a few times in it.
-const WAIT: Duration = Duration::from_secs(6);
 /// Longest wait for counters, which say what the answer that came earlier was.
 const TRIES: u32 = 20;
 /// Where the client's clock begins: far from zero, so that old stamps are not before it.
@@ -28,6 +26,9 @@ pub struct Outcome {
     pub log: String,
     /// What went wrong.
     pub failure: Option<String>,
+    /// By how much a time that was waited for was exceeded: others had the processor, and what came then may have
+    /// come later.
+    pub late: Duration,
 }
 
 /// Plays `exchange`.
@@ -41,6 +42,7 @@ pub fn play(wire: &mut dyn Wire, exchange: &Exchange) -> Outcome {
         log: format!("{}\n{}\n\n", exchange.name, exchange.rule),
         since: 0,
         sent_at: Duration::ZERO,
+        late: Duration::ZERO,
         read: 0,
         ends_sent: BTreeSet::new(),
         counters: counters_of(exchange),
@@ -58,6 +60,7 @@ pub fn play(wire: &mut dyn Wire, exchange: &Exchange) -> Outcome {
     Outcome {
         log: player.log,
         failure,
+        late: player.late,
     }
 }
 
@@ -71,6 +74,7 @@ struct Player<'a> {
     /// Segments that were there before the last send.
     since: usize,
     sent_at: Duration,
+    late: Duration,
     /// End of the stream that steps have asked for.
     read: i64,
     /// Ends of all segments sent.
@@ -192,7 +196,7 @@ impl Player<'_> {
 
     fn connect(&mut self, offer: &Offer) -> Result<(), String> {
         self.open(offer);
-        let end = self.wire.now() + WAIT;
+        let end = self.wire.now() + self.wire.wait_max();
         let zero = offer.isn.wrapping_add(1);
         let answer = loop {
             let answer = self.receive(end)?.ok_or("no SYN-ACK")?;
@@ -218,6 +222,7 @@ impl Player<'_> {
                 return Err(format!("answered: {answer:?}"));
             }
         }
+        self.is_late(end);
         self.note(format_args!("no SYN ACK for {ms} ms"));
         Ok(())
     }
@@ -285,12 +290,18 @@ impl Player<'_> {
         while let Some(segment) = self.receive(end)? {
             self.peer.take_in(segment)?;
         }
+        self.is_late(end);
         Ok(())
+    }
+
+    /// A time that was to end then is over.
+    fn is_late(&mut self, end: Duration) {
+        self.late = self.late.max(self.wire.now().saturating_sub(end));
     }
 
     /// Takes segments in until `good`, given the connection and the segments since the last send.
     fn until(&mut self, what: &str, good: impl Fn(&Peer, &[Seen]) -> bool) -> Result<(), String> {
-        let end = self.wire.now() + WAIT;
+        let end = self.wire.now() + self.wire.wait_max();
         loop {
             if good(&self.peer, &self.peer.segments[self.since..]) {
                 return Ok(());
@@ -374,8 +385,10 @@ impl Player<'_> {
     }
 
     fn copies(&mut self, number: i64, ms: u64, most: usize) -> Result<(), String> {
+        let time = Duration::from_millis(ms);
         let spent = self.wire.now() - self.sent_at;
-        self.take_until(Duration::from_millis(ms).saturating_sub(spent))?;
+        self.take_until(time.saturating_sub(spent))?;
+        self.is_late(self.sent_at + time);
         let since = &self.peer.segments[self.since..];
         let copies = since.iter().filter(|seen| seen.carries(number)).count();
         if copies > most {

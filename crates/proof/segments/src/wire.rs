@@ -27,6 +27,10 @@ pub trait Wire {
     fn receive(&mut self, until: Duration) -> Option<Vec<u8>>;
     /// Time of this world.
     fn now(&mut self) -> Duration;
+    /// Longest wait for what must come: retransmission timers double a few times in it.
+    fn wait_max(&self) -> Duration {
+        Duration::from_secs(6)
+    }
     /// The reply to a command (words separated by blanks) on an ordinary connection through ERB.
     fn ask(&mut self, words: &str) -> String;
     /// Reads `key` over the ordinary connection until ERB answers it.

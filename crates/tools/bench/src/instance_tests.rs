@@ -135,12 +135,14 @@ fn more_connections_than_may_ask_at_once_take_turns_and_rest_in_peace() {
             journal: None,
         };
         let mut instance = Instance::build(plan, &args, &Erb::at("none"), &interrupt).unwrap();
-        let time = Duration::from_millis(300);
-        let run = instance.run(time, &interrupt).unwrap();
-        assert_eq!((run.mismatches, run.answered_by_redis), (0, 1.0), "{run:?}");
-        let conns = instance.generator.conns().unwrap();
-        let asked = conns.iter().filter(|conn| conn.replies > 0);
-        assert_eq!(asked.count(), CONNS as usize, "{op:?}");
+        erb_steady::wait_until(Duration::from_secs(30), "all have asked", || {
+            let run = instance
+                .run(Duration::from_millis(300), &interrupt)
+                .unwrap();
+            assert_eq!((run.mismatches, run.answered_by_redis), (0, 1.0), "{run:?}");
+            let conns = instance.generator.conns().unwrap();
+            conns.iter().filter(|conn| conn.replies > 0).count() == CONNS as usize
+        });
         // What was not acknowledged the server would send again.
         let before = instance.generator.totals().unwrap();
         interrupt.sleep(LAST_ACK * 3).unwrap();

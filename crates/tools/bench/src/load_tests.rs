@@ -4,6 +4,8 @@
 use std::net::TcpListener;
 use std::thread;
 
+use erb_steady::{too_slow, wait_until};
+
 use super::*;
 
 /// Asks one request over and over, and wants one reply.
@@ -85,9 +87,12 @@ fn p50(tally: &Tally) -> Duration {
 
 #[test]
 fn who_waits_for_the_server_before_asking_again_does_not_see_its_delay() {
-    let (_, tally) = drive(slow_server(), 1, Pace::Closed, 400).unwrap();
-    assert!(p50(&tally) < 8 * SLOW, "{:?}", p50(&tally));
-    assert_eq!((tally.late_for_server, tally.own_delay.len()), (0, 0));
+    let (_, closed) = drive(slow_server(), 1, Pace::Closed, 400).unwrap();
+    assert_eq!((closed.late_for_server, closed.own_delay.len()), (0, 0));
+    let (_, open) = drive(slow_server(), 1, Pace::even(400.0, 0, 1), 400).unwrap();
+    if 2 * p50(&closed) > p50(&open) {
+        too_slow(format_args!("{:?} and {:?}", p50(&closed), p50(&open)));
+    }
 }
 
 #[test]
@@ -129,8 +134,10 @@ fn a_rate_is_kept_where_the_server_keeps_up() {
     let (load, tally) = drive(address, 20, Pace::even(2000.0, 0, 1), 300).unwrap();
     // The last ones may be due too close to the end.
     assert_eq!(tally.operations() + load.unsent(), 600);
-    assert!(load.unsent() < 300, "{} unsent", load.unsent());
     assert_eq!(tally.own_delay.len(), tally.operations());
+    if load.unsent() >= 300 {
+        too_slow(format_args!("{} unsent", load.unsent()));
+    }
 }
 
 #[test]
@@ -171,8 +178,12 @@ fn replies_in_parts_and_requests_larger_than_a_socket_takes_are_whole() {
     });
     let traffic = Echo::of(&vec![b'x'; BYTES]);
     let mut load = Load::connect(address, 2, traffic, Pace::Closed).unwrap();
-    let tally = load.drive(Duration::from_millis(200), &Interrupt::watch().unwrap());
-    assert!(tally.unwrap().operations() >= 2);
+    let mut whole = 0;
+    wait_until(Duration::from_secs(30), "two are answered", || {
+        let tally = load.drive(Duration::from_millis(200), &Interrupt::watch().unwrap());
+        whole += tally.unwrap().operations();
+        whole >= 2
+    });
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod common;
 use clap::Parser;
 use common::{Lie, Redis, lying_proxy};
 use erb_check::{Check, churn, clients, conversation, history, mixed, shadow};
+use erb_steady::scaled;
 
 #[derive(Parser)]
 struct Cli {
@@ -37,7 +38,7 @@ fn shadow_passes_over_ipv4_and_ipv6() {
         let report = execute!(
             shadow,
             Shadow,
-            "shadow --target {addr} --shadow {} --conns 8 --seconds 60 --commands 1500",
+            "shadow --target {addr} --shadow {} --conns 8 --seconds 600 --commands 1500",
             other.addr()
         );
         assert!(report.passed, "{report:?}");
@@ -50,7 +51,7 @@ fn shadow_passes_over_ipv4_and_ipv6() {
 fn shadow_repeats_its_commands_with_its_seed() {
     let (target, other) = (Redis::start(), Redis::start());
     let line = format!(
-        "shadow --target {} --shadow {} --conns 2 --seconds 60 --commands 500 --seed 42",
+        "shadow --target {} --shadow {} --conns 2 --seconds 600 --commands 500 --seed 42",
         target.addr(),
         other.addr()
     );
@@ -122,20 +123,30 @@ fn mixed_passes_with_set_and_incr() {
 #[test]
 fn conversation_passes_with_every_case_step_by_step_and_cut() {
     let (target, other) = (Redis::start(), Redis::start());
-    let report = execute!(
-        conversation,
-        Conversation,
-        "conversation --target {} --shadow {} --allow-flush --rounds 1 --warm-pause-ms 0",
-        target.addr(),
-        other.addr()
-    );
-    assert!(report.passed, "{report:?}");
-    assert!(
-        report.skipped.is_empty() && report.cases.len() > 90,
-        "{report:?}"
-    );
-    assert!(report.cuts() > 4_000, "{report:?}");
-    assert_eq!(report.answered_in_front(), 0, "nobody is in front of Redis");
+    let play = |more: &str| {
+        execute!(
+            conversation,
+            Conversation,
+            "conversation --target {} --shadow {} --allow-flush --rounds 1 --warm-pause-ms 0 {more}",
+            target.addr(),
+            other.addr()
+        )
+    };
+    // All are played step by step; cut are all, or those with this in their names.
+    let (of_all, of_some) = scaled(("none", Some("--only re")), ("some", None));
+    let all = play(&format!("--cuts {of_all}"));
+    assert!(all.skipped.is_empty() && all.cases.len() > 90, "{all:?}");
+    let some = of_some.map(play);
+    for report in [Some(&all), some.as_ref()].into_iter().flatten() {
+        assert!(report.passed, "{report:?}");
+        assert_eq!(
+            report.answered_in_front(),
+            0,
+            "nothing is in front of Redis"
+        );
+    }
+    let cuts = all.cuts() + some.map_or(0, |some| some.cuts());
+    assert!(cuts > scaled(400, 4_000), "{cuts} cuts");
 }
 
 #[test]

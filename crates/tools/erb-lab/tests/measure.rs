@@ -5,8 +5,9 @@
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use erb_steady::{too_slow, wait_until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -295,8 +296,11 @@ fn a_trace_is_replayed_once_and_at_its_times() {
         assert_eq!(run["latencies"]["read"]["count"], 200, "{run:#}");
         assert_eq!(run["latencies"]["update"]["count"], 100, "{run:#}");
         let seconds = run["seconds"].as_f64().unwrap();
-        assert!((least_s..5.0).contains(&seconds), "{run:#}");
+        assert!(seconds >= least_s, "{run:#}");
         assert_eq!(run["offered"].is_object(), timed);
+        if seconds >= 5.0 {
+            too_slow(format_args!("{run:#}"));
+        }
     }
 }
 
@@ -367,11 +371,11 @@ fn an_interrupted_run_leaves_nothing() {
         "60",
     ]);
     let pid = child.id();
-    let patience = Instant::now() + Duration::from_secs(10);
-    while namespaces_of(pid).len() < 2 {
-        assert!(Instant::now() < patience, "no namespaces after 10 s");
-        sleep(Duration::from_millis(10));
-    }
+    wait_until(
+        Duration::from_secs(30),
+        "it has made its namespaces",
+        || namespaces_of(pid).len() >= 2,
+    );
     sleep(Duration::from_millis(300));
     kill(Pid::from_raw(pid as i32), Signal::SIGINT).unwrap();
     let output = child.wait_with_output().unwrap();

@@ -255,7 +255,7 @@ mod tests {
             format!("erb-left-{}", std::process::id()),
         );
         if create(&left).is_err() {
-            eprintln!("skipped: namespaces need root");
+            erb_steady::skipped("namespaces need root");
             return;
         }
         create(&ours).unwrap();

@@ -235,6 +235,9 @@ pub fn sources(check: &str, wanted: &str) -> Result<PathBuf> {
     Ok(root.map(Path::to_owned).ok_or_else(missing)?)
 }
 
+/// Set to 1 by what has just built the whole workspace: the programs beside this one are of the same build.
+const BUILT: &str = "ERB_BUILT";
+
 /// Copies a program of the workspace into a folder; builds it first where there are sources, as it is no part of what is
 /// installed.
 ///
@@ -243,7 +246,9 @@ pub fn sources(check: &str, wanted: &str) -> Result<PathBuf> {
 pub fn copy_program(check: &str, name: &str, into: &Path) -> Result<()> {
     let beside = erb_lab::beside(name)?;
     let target = beside.parent().and_then(Path::parent);
+    let is_built = std::env::var_os(BUILT).is_some_and(|value| value == "1") && beside.exists();
     match (sources(check, "crates/proof"), target) {
+        _ if is_built => {}
         // Cargo leaves a file where it builds. Elsewhere what is built would lie between programs of others.
         (Ok(root), Some(target)) if target.join(".rustc_info.json").exists() => {
             build(&root, name, &beside, target)?;

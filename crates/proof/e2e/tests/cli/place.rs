@@ -7,15 +7,16 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use erb_e2e::lab::erb_bin;
+use erb_e2e::lab::{STALL, STATE_WAIT, erb_bin, until_there};
+use erb_steady::{set_up_failed, wait_until};
 use nix::sys::signal::{Signal, kill};
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
-/// Longest time anything here may take.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+/// Longest silence of a connection.
+pub const PATIENCE: Duration = STALL;
 
 /// Two namespaces joined by a veth pair; everything goes when it is dropped.
 pub struct Place {
@@ -116,7 +117,10 @@ impl Place {
             .spawn()
             .unwrap();
         self.redis = Some(child);
-        wait_for("redis-server", || self.redis(&["PING"]) == "PONG");
+        until_there("redis-server", || {
+            let said = self.redis(&["PING"]);
+            (said == "PONG").then_some(()).ok_or(said)
+        });
     }
 
     /// Kills redis-server.
@@ -296,17 +300,15 @@ impl Drop for Place {
 
 fn ip(arguments: &[&str]) {
     let output = Command::new("ip").args(arguments).output().unwrap();
-    assert!(output.status.success(), "ip {arguments:?}: {output:?}");
+    if !output.status.success() {
+        set_up_failed(format_args!("ip {arguments:?}: {output:?}"));
+    }
 }
 
 /// Waits until the condition holds.
 #[track_caller]
-pub fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
-    let until = Instant::now() + PATIENCE;
-    while !done() {
-        assert!(Instant::now() < until, "waited too long for {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+pub fn wait_for(what: &str, done: impl FnMut() -> bool) {
+    wait_until(STATE_WAIT, what, done);
 }
 
 /// Asserts an exit code and that the message has the words.

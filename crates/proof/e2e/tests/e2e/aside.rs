@@ -147,8 +147,12 @@ fn writes_of_what_nobody_reads_are_not_reported_for_long() {
             });
         }
         let _stop = Stop(&writes);
-        wait_reports(&lab, true);
-        assert_eq!(lab.status().aside.level, 2);
+        wait(MOVE_WAIT, || {
+            let aside = lab.try_status()?.aside;
+            (aside.reports_of_read && aside.level == 2)
+                .then_some(())
+                .ok_or(format!("{aside:?}"))
+        });
         expect(&mut conn, "GET other", "$-1\r\n");
     });
     lab.assert_settled();

@@ -5,13 +5,16 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Output;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
 
-use erb_check::shadow::{self, Report, ShadowArgs};
+use erb_check::net::Conn;
+use erb_check::shadow::{self, ShadowArgs};
 use erb_e2e::calls::{bulk, expect, get, set};
-use erb_e2e::lab::{STATE_WAIT, TestLab, arguments, erb_bin, wait};
+use erb_e2e::lab::{STATE_WAIT, TestLab, arguments, erb_bin, scaled, wait};
 use erb_e2e::process::run;
+use erb_e2e::stop::Stop;
 use erb_lab::{End, xdp_pass};
 use serde_json::Value;
 
@@ -105,18 +108,35 @@ fn assert_nothing_left(lab: &TestLab, before: &str, programs: &BTreeSet<u64>) {
     assert!(!lab.run_dir().exists(), "{dir} is still there");
 }
 
-fn load<'scope>(
-    scope: &'scope std::thread::Scope<'scope, '_>,
-    lab: &'scope TestLab,
-    plain: SocketAddr,
-    words: &str,
-) -> std::thread::ScopedJoinHandle<'scope, Report> {
-    let words = format!("--target {} --shadow {plain} {words}", lab.address());
-    scope.spawn(move || {
-        lab.inside(End::Client, || {
+/// How long a load goes on before and after what happens under it.
+const UNDER_LOAD: Duration = Duration::from_secs(1);
+
+/// Compares every byte with a Redis alone, until it is told to stop.
+fn load(lab: &TestLab, plain: SocketAddr, stop: &AtomicBool) {
+    let words = format!(
+        "--target {} --shadow {plain} --conns 10 --seconds 5 --value-max 2000",
+        lab.address()
+    );
+    while !stop.load(Ordering::SeqCst) {
+        let report = lab.inside(End::Client, || {
             shadow::execute(&arguments::<ShadowArgs>(&words)).expect("shadow")
-        })
-    })
+        });
+        assert!(report.passed, "{report:#?}");
+    }
+}
+
+/// One connection that lives through it all and reads what it wrote.
+fn lives_on(mut conn: Conn, key: &str, stop: &AtomicBool) {
+    for number in 0_u64.. {
+        if stop.load(Ordering::SeqCst) {
+            return;
+        }
+        let value = number.to_string();
+        set(&mut conn, key, &value);
+        for _ in 0..5 {
+            expect(&mut conn, &format!("GET {key}"), &bulk(&value));
+        }
+    }
 }
 
 #[test]
@@ -125,35 +145,34 @@ fn boost_and_detach_under_load_change_no_byte_and_leave_nothing() {
     let plain = lab.plain_redis();
     let before = attached(&lab);
     let mut ids = BTreeSet::new();
+    let (old, stop) = (lab.client(), AtomicBool::new(false));
     std::thread::scope(|scope| {
-        let old = load(
-            scope,
-            &lab,
-            plain,
-            "--conns 10 --seconds 12 --value-max 2000",
-        );
-        sleep(Duration::from_secs(2));
+        let (lab, stop) = (&lab, &stop);
+        let _end = Stop(stop);
+        scope.spawn(move || load(lab, plain, stop));
+        scope.spawn(move || lives_on(old, "old", stop));
+        sleep(UNDER_LOAD);
         assert_exit(&lab.boost(&["--dev", "s0"]), 0, &[]);
-        ids = programs(&lab);
+        ids = programs(lab);
         lab.wait_admitting();
-        let new = load(
-            scope,
-            &lab,
-            plain,
-            "--conns 10 --seconds 7 --value-max 2000",
-        );
-        sleep(Duration::from_secs(4));
-        let counters = lab.counters();
-        assert!(counters.get("CONN_OLD") > 0 && counters.get("FAST_GET") > 0);
+        scope.spawn(move || load(lab, plain, stop));
+        let mut conn = lab.client();
+        set(&mut conn, "hot", "v");
+        lab.heat(&mut conn, "hot");
+        scope.spawn(move || lives_on(conn, "new", stop));
+        wait(STATE_WAIT, || {
+            let counters = lab.counters();
+            let both = counters.get("CONN_OLD") > 0 && counters.get("FAST_GET") > 0;
+            both.then_some(()).ok_or_else(|| counters.text("CONN FAST"))
+        });
+        sleep(UNDER_LOAD);
         let detached = lab.erb(&["detach", "--wait", "1s"]);
         assert_exit(
             &detached,
             STILL_NEEDED,
             &["connections still need translation"],
         );
-        for report in [old, new].map(|thread| thread.join().expect("load")) {
-            assert!(report.passed, "{report:#?}");
-        }
+        sleep(UNDER_LOAD);
     });
     wait(STATE_WAIT, || {
         if lab.run_dir().exists() {
@@ -206,7 +225,7 @@ fn the_tc_tier_alone_answers_where_it_is_asked_for() {
     assert_eq!(counters.get("FAST_PACKET"), 0, "XDP is not there");
     drop(conn);
     assert_exit(&lab.erb(&["status"]), 0, &["TC alone: asked for"]);
-    assert_exit(&lab.erb(&["detach", "--wait", "10s"]), 0, &["detached"]);
+    assert_exit(&lab.erb(&["detach", "--wait", "120s"]), 0, &["detached"]);
     assert_nothing_left(&lab, &before, &BTreeSet::new());
 }
 
@@ -222,7 +241,7 @@ fn an_idle_boost_detaches_at_once_and_can_be_made_again() {
         set(&mut conn, "hot", "v");
         lab.heat(&mut conn, "hot");
         drop(conn);
-        assert_exit(&lab.erb(&["detach", "--wait", "10s"]), 0, &["detached"]);
+        assert_exit(&lab.erb(&["detach", "--wait", "120s"]), 0, &["detached"]);
         assert_nothing_left(&lab, &before, &ids);
     }
 }
@@ -236,7 +255,7 @@ fn connections_older_than_the_boost_are_right_and_their_writes_are_seen() {
     lab.wait_admitting();
     let mut fast = lab.client();
     lab.heat(&mut fast, "hot");
-    for number in 1..200 {
+    for number in 1..scaled(100, 2_000) {
         let value = number.to_string();
         set(&mut old, "hot", &value);
         assert_eq!(get(&mut fast, "hot"), Some(value.clone()));

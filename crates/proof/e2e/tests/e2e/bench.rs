@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `erb bench` with ERB itself: it is filled, answers what it is asked for, and every reply is right.
-//! How fast that is, is not tested.
+//! How fast that is, is not tested. How much of it ERB answers depends on the machine: where others have the
+//! processors, leases come late.
 
 use std::path::Path;
 use std::process::Command;
 
 use erb_e2e::lab::erb_bin;
 use erb_e2e::turn::Turn;
+use erb_steady::too_slow;
 use serde_json::Value;
 
 fn bench(arguments: &[&str]) -> Value {
@@ -32,6 +34,14 @@ fn number(of: &Value, name: &str) -> f64 {
         .unwrap_or_else(|| panic!("no {name} in {of:#}"))
 }
 
+/// So much of what was asked must be so.
+#[track_caller]
+fn is_share(share: f64, least: f64, report: &Value) {
+    if share < least {
+        too_slow(format_args!("{share}, not {least}: {report:#}"));
+    }
+}
+
 #[test]
 fn capacity_of_every_command_in_both_tiers() {
     for op in ["get", "mget", "hgetall"] {
@@ -39,11 +49,9 @@ fn capacity_of_every_command_in_both_tiers() {
         for server in report["servers"].as_array().expect("two servers") {
             assert_eq!(server["mismatches"], 0, "{server:#}");
             assert_eq!(server["stalled_conns"], 0, "{server:#}");
-            assert!(number(server, "hit_ratio") > 0.99, "{server:#}");
-            assert!(
-                number(&server["runs"][0], "answered_by_redis") < 0.01,
-                "{server:#}"
-            );
+            is_share(number(server, "hit_ratio"), 0.99, server);
+            let by_redis = number(&server["runs"][0], "answered_by_redis");
+            is_share(1.0 - by_redis, 0.99, server);
         }
     }
 }
@@ -51,7 +59,7 @@ fn capacity_of_every_command_in_both_tiers() {
 #[test]
 fn ordinary_clients_are_answered_over_lo_and_veth() {
     let lo = bench(&["clients", "--server", "erb", "--op", "mget"]);
-    assert!(number(&lo["servers"][0], "hit_ratio") > 0.99, "{lo:#}");
+    is_share(number(&lo["servers"][0], "hit_ratio"), 0.99, &lo);
     let tc_share = number(&lo["servers"][0], "tc_share");
     assert!(
         (tc_share - 1.0).abs() < f64::EPSILON,
@@ -60,7 +68,7 @@ fn ordinary_clients_are_answered_over_lo_and_veth() {
     let words = ["clients", "--over", "veth", "--server", "erb,erb-tc"];
     let veth = bench(&[&words[..], &["--op", "hgetall"]].concat());
     for server in veth["servers"].as_array().expect("two servers") {
-        assert!(number(server, "hit_ratio") > 0.99, "{server:#}");
+        is_share(number(server, "hit_ratio"), 0.99, server);
     }
 }
 
@@ -77,9 +85,11 @@ fn a_workload_s_reads_are_answered_and_counted() {
         let report = bench(&[&words[..], &records].concat());
         let server = &report["servers"][0];
         let hits = number(&server["hit_ratio"], "median");
-        assert!((least..=1.0).contains(&hits), "{report:#}");
+        assert!(hits <= 1.0, "{report:#}");
+        is_share(hits, least, &report);
         let repeated = number(&server["repeated_ratio"], "median");
-        assert!((0.01..=1.0).contains(&repeated), "{report:#}");
+        assert!(repeated <= 1.0, "{report:#}");
+        is_share(repeated, 0.01, &report);
         let by_redis = number(&server["figures"]["reads_by_redis"], "median");
         assert!(hits + by_redis > 0.99, "each has one answer: {report:#}");
     }
@@ -95,8 +105,10 @@ fn a_cold_start_is_shown_second_by_second() {
     let series = server["runs"][0]["series"].as_array().expect("a series");
     let hits: Vec<f64> = series.iter().map(|it| number(it, "hit_ratio")).collect();
     assert_eq!(hits.len(), 3, "{report:#}");
-    assert!(hits[0] < hits[2] && hits[2] > 0.8, "{report:#}");
     assert!(hits.iter().all(|&hits| hits <= 1.0), "{report:#}");
+    if hits[0] >= hits[2] || hits[2] <= 0.8 {
+        too_slow(format_args!("it does not become warm: {report:#}"));
+    }
 }
 
 #[test]

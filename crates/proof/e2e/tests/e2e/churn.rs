@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Connections come, go, vanish and return; tables follow, nobody is closed by mistake.
+//! Connections come, go, vanish and return; tables follow, none is closed by mistake.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -10,19 +10,23 @@ use erb_check::churn::{self, ChurnArgs};
 use erb_check::crowd::{self, CrowdArgs};
 use erb_check::net::{Broken, Conn};
 use erb_e2e::calls::{bulk, call, expect, get, set};
-use erb_e2e::lab::{STALL, TestLab, arguments, scaled, wait};
+use erb_e2e::lab::{STALL, STATE_WAIT, TestLab, arguments, scaled, wait};
 use erb_e2e::process::raise_file_limit;
 use erb_lab::{End, netns};
+use erb_steady::{out_of_patience, too_slow};
 use nix::unistd::Pid;
 use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 
 /// Connections of the churn: normal, and in full.
-const CHURN: (u64, u64) = (10_000, 100_000);
+const CHURN: (u64, u64) = (3_000, 100_000);
 /// Places in the table, half of them for one address; and more connections than that.
 const TABLE: usize = 16_384;
 const CROWD: usize = 17_000;
-/// A write that is not seen shows within the lease; the rest is for a busy machine.
+/// A write that is not seen shows within the lease, which is half of this: a read that is sent later shows it.
 const LATE_MAX: Duration = Duration::from_millis(200);
+/// A pair of ports is used again within moments, were it not for a machine that does other things: an entry that
+/// bars it stays for a minute.
+const REUSED_MAX: Duration = Duration::from_secs(30);
 
 /// Connections at once of several users: normal, and in full.
 const CROWD_AT_ONCE: (u32, u32) = (2_000, 10_000);
@@ -71,10 +75,11 @@ fn a_busy_fast_client_outlives_redis_idle_timeout_and_an_idle_one_does_not() {
         sleep(Duration::from_millis(20));
     }
     let fast = lab.counters().since(&before, "FAST_GET");
-    assert!(
-        fast * 10 > reads * 8,
-        "{fast} of {reads} reads were fast: the test shows nothing"
-    );
+    if fast * 10 <= reads * 8 {
+        too_slow(format_args!(
+            "{fast} of {reads} reads were fast: the test shows nothing"
+        ));
+    }
     assert_eq!(
         idle.fill(),
         Err(Broken::Eof),
@@ -147,7 +152,7 @@ fn a_half_closed_connection_gets_all_its_replies() {
     lab.link("delay=2ms");
     let mut conn = lab.client();
     set(&mut conn, "hot", "v");
-    for round in 0..20 {
+    for round in 0..scaled(8, 20) {
         let mut conn = lab.client();
         lab.heat(&mut conn, "hot");
         let get = erb_check::resp::command(&["GET", "hot"]);
@@ -206,7 +211,7 @@ fn a_crowd_of_users_and_databases_is_answered_rightly_and_leaves_nothing() {
             most.1 = most.1.max(resident_kib(lab.daemon_pid()));
             sleep(Duration::from_millis(200));
         }
-        (crowd.join().expect("crowd"), most)
+        (crowd.join().expect("a thread of this test panicked"), most)
     });
     assert!(report.passed, "{report:#?}");
     assert!(most.0 >= conns, "only {} of {conns} were tracked", most.0);
@@ -246,9 +251,15 @@ fn boosted_as(name: &str, words: &[&str]) -> TestLab {
 /// Waits until a value shows; asked for on a connection whose answers may be late.
 fn shows(conn: &mut Conn, key: &str, value: &str) {
     let began = Instant::now();
-    while get(conn, key).as_deref() != Some(value) {
-        let late = began.elapsed();
-        assert!(late < LATE_MAX, "{key} is not {value} after {late:?}");
+    loop {
+        let sent = began.elapsed();
+        if get(conn, key).as_deref() == Some(value) {
+            return;
+        }
+        assert!(
+            sent < LATE_MAX,
+            "{key} is not {value} in a read {sent:?} later"
+        );
     }
 }
 
@@ -279,8 +290,11 @@ fn beyond_the_connection_limit_nobody_else_is_slower_and_it_recovers() {
     let counters = lab.counters();
     let refused = counters.get("CONN_SHARE_FULL");
     assert!(refused > 0, "no share: {}", counters.text("CONN"));
-    let fast = fast_gets(&lab, &mut other, 1000);
-    assert!(fast >= 950, "{fast} of 1,000 beside the crowd");
+    wait(STATE_WAIT, || {
+        let fast = fast_gets(&lab, &mut other, 1000);
+        let good = (fast >= 950).then_some(());
+        good.ok_or_else(|| format!("{fast} of 1,000 beside the crowd"))
+    });
     let last = crowd.len() - 1;
     for round in 0..50 {
         let value = round.to_string();
@@ -315,7 +329,7 @@ fn beyond_the_connection_limit_nobody_else_is_slower_and_it_recovers() {
 #[test]
 fn connections_that_quit_do_not_fill_the_table() {
     let lab = boosted_as("quit", &["--connections", "256"]);
-    for _ in 0..scaled(1_000, 10_000) {
+    for _ in 0..scaled(400, 10_000) {
         let mut conn = lab.client();
         expect(&mut conn, "SET churn v", "+OK\r\n");
         expect(&mut conn, "QUIT", "+OK\r\n");
@@ -365,7 +379,7 @@ fn connect_from_port(lab: &TestLab, port: u16) -> Conn {
 }
 
 fn reuses_its_port(lab: &TestLab, port: u16, order: EndsFirst) {
-    for round in 0..40 {
+    for round in 0..scaled(12, 40) {
         let began = Instant::now();
         let mut conn = connect_from_port(lab, port);
         let value = format!("{order:?}:{round}");
@@ -374,11 +388,10 @@ fn reuses_its_port(lab: &TestLab, port: u16, order: EndsFirst) {
             assert_eq!(get(&mut conn, "hot").as_deref(), Some("v"));
         }
         assert_eq!(get(&mut conn, "own"), Some(value));
-        assert!(
-            began.elapsed() < Duration::from_secs(3),
-            "{order:?} {round}: {:?}",
-            began.elapsed()
-        );
+        let took = began.elapsed();
+        if took > REUSED_MAX {
+            out_of_patience(format_args!("{order:?} {round}: {took:?}"));
+        }
         match order {
             EndsFirst::ClientResets => conn.reset_on_close().expect("SO_LINGER"),
             EndsFirst::ServerCloses => {
@@ -413,7 +426,10 @@ fn an_address_pair_can_be_used_again_at_once() {
         reuses_its_port(&lab, 20_003, EndsFirst::ClientCloses);
     }
     let fast = lab.counters().since(&before, "FAST_GET");
-    assert!(fast > 500, "only {fast} hits: little was translated");
+    assert!(
+        fast > scaled(200, 500),
+        "only {fast} hits: little was translated"
+    );
     expect(&mut conn, "GET hot", &bulk("v"));
     assert!(call(&mut conn, "PING").starts_with("+PONG"));
     lab.assert_settled();

@@ -5,14 +5,15 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use erb_e2e::lab::{TestLab, erb_bin};
+use erb_e2e::lab::{TestLab, erb_bin, scaled};
 use erb_e2e::process::run;
 use erb_lab::End;
+use erb_steady::out_of_patience;
 use serde_json::Value;
 
 /// GETs per connection: were all of them missed, they would take more than a second. A fill that
 /// writes have undone again and again is tried anew when misses have faded, once a second.
-const REPEATS: &str = "40000";
+const REPEATS: (&str, &str) = ("20000", "40000");
 /// Clients times protocols.
 const CONNECTIONS: usize = 10;
 
@@ -28,7 +29,8 @@ fn connections_of_real_clients_end_up_fast() {
     ]));
     let lab = TestLab::boosted_with("clients", &["--direct"]);
     if let Some(without) = without_answers(&lab) {
-        panic!("{without} {}", lab.counters().text("FAST REFUSE FILL MISS"));
+        let counters = lab.counters().text("FAST REFUSE FILL MISS");
+        out_of_patience(format_args!("{without} {counters}"));
     }
     lab.assert_settled();
 }
@@ -43,7 +45,7 @@ fn without_answers(lab: &TestLab) -> Option<String> {
         "--target",
         &target,
         "--repeats",
-        REPEATS,
+        scaled(REPEATS.0, REPEATS.1),
     ]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().expect("erb check clients");

@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use erb_check::net::Conn;
 use erb_e2e::calls::{call, expect};
-use erb_e2e::lab::{TestLab, wait};
+use erb_e2e::lab::{TestLab, scaled, wait};
 use erb_e2e::stop::Stop;
 use erb_report::Unread;
 
 const CLIENTS: u64 = 4;
-const ROUNDS: usize = 3;
 /// So long each of the two lasts under load.
 const UNDER_LOAD: Duration = Duration::from_millis(1500);
 const MOVE_WAIT: Duration = Duration::from_secs(60);
@@ -68,7 +67,7 @@ fn the_cache_is_closed_and_opened_under_load_and_no_client_notices() {
             scope.spawn(move || play(lab, conn, number, told, stops));
         }
         let _stop = Stop(&stops);
-        for _ in 0..ROUNDS {
+        for _ in 0..scaled(2, 10) {
             says(&lab, "3");
             wait_serving(&lab, false);
             wait(MOVE_WAIT, || {

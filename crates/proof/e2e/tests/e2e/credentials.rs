@@ -5,7 +5,6 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Output;
-use std::time::Duration;
 
 use erb_check::net::Conn;
 use erb_e2e::calls::{call, expect};
@@ -67,8 +66,13 @@ impl Safe {
     }
 
     fn wait_for_reason(&self, word: &str) {
-        self.lab.wait_refusing(word, Duration::from_secs(5));
-        assert!(!self.lab.status().redis.feed_up);
+        wait(STATE_WAIT, || {
+            let s = self.lab.try_status()?;
+            let told = s.not_serving.iter().any(|why| why.contains(word));
+            (!s.serving && told && !s.redis.feed_up)
+                .then_some(())
+                .ok_or_else(|| format!("no refusal about {word:?}: {}", brief(&s)))
+        });
     }
 
     fn detach(&self) {

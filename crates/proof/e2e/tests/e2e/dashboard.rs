@@ -74,7 +74,7 @@ fn keys_work(browser: &mut Browser) {
     }
 }
 
-/// Pictures have names, tables stand behind them, the state is a live region.
+/// Pictures have names, tables go with them, the state is a live region.
 fn a_screen_reader_is_told(browser: &mut Browser) {
     let told = browser.told();
     let has = |role: &str, name: &str| {
@@ -138,9 +138,7 @@ fn the_dashboard_shows_what_happens_and_why_not() {
     lab.wait_admitting();
     lab.never_aside();
     let exec = |program: &str| lab.lab().exec(End::Server, program).expect("exec");
-    let Some(mut browser) = Browser::start(exec) else {
-        return;
-    };
+    let mut browser = Browser::start(exec);
     let mut client = lab.client();
     set(&mut client, "key", "value");
     lab.heat(&mut client, "key");
@@ -154,7 +152,7 @@ fn the_dashboard_shows_what_happens_and_why_not() {
                 if ends.load(Ordering::Relaxed) {
                     return;
                 }
-                // The first behind a miss is answered in TC, the second in XDP.
+                // The first after a miss is answered in TC, the second in XDP.
                 for key in ["key", "key", &format!("missing-{number}")] {
                     get(&mut client, key);
                 }
@@ -332,9 +330,7 @@ fn what_the_dashboard_shows_runs_nothing_and_needs_its_token() {
         .with_details(|detail| Ok(hostile_details(detail)))
         .serve(|_| Ok(hostile()))
         .expect("serve");
-    let Some(mut browser) = Browser::start(|program| Command::new(program)) else {
-        return;
-    };
+    let mut browser = Browser::start(|program| Command::new(program));
     browser.open(&format!("http://{address}/"));
     let shown = |id: &str| format!("document.getElementById('{id}')?.hidden === false");
     let waited = |browser: &mut Browser, id: &str| {

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use erb_check::net::Conn;
 use erb_e2e::calls::{bulk, expect, set};
-use erb_e2e::lab::{TestLab, wait};
+use erb_e2e::lab::{STATE_WAIT, TestLab, wait};
 use erb_lab::{End, xdp_pass};
+use erb_steady::{out_of_patience, patient, too_slow};
 
 /// Longer than all fast replies before it: whatever is missing at its begin shows.
 const LONG: usize = 120;
@@ -81,17 +82,19 @@ fn requests_by_c1(lab: &TestLab, moved: bool) {
 fn spliced(lab: &TestLab) -> Conn {
     let mut conn = lab.client();
     expect(&mut conn, "PING", "+PONG\r\n");
-    let before = lab.counters();
-    for _ in 0..3 {
-        expect(&mut conn, "PING", "+PONG\r\n");
-    }
-    let after = lab.counters();
-    let moved = after.moved(&before);
-    assert_eq!(after.since(&before, "FAST_PING"), 3, "{moved}");
+    wait(STATE_WAIT, || {
+        let before = lab.counters();
+        for _ in 0..3 {
+            expect(&mut conn, "PING", "+PONG\r\n");
+        }
+        let after = lab.counters();
+        let all = after.since(&before, "FAST_PING") == 3;
+        all.then_some(()).ok_or_else(|| after.moved(&before))
+    });
     conn
 }
 
-/// Right bytes; and how many of ten PINGs were answered fast behind it.
+/// Right bytes; and how many of ten PINGs were answered fast after them.
 fn talks(lab: &TestLab, conn: &mut Conn) -> u64 {
     for letter in ["a", "b", "c"] {
         let text = letter.repeat(LONG);
@@ -104,6 +107,16 @@ fn talks(lab: &TestLab, conn: &mut Conn) -> u64 {
     lab.counters().since(&before, "FAST_PING")
 }
 
+/// The same, until all ten are answered fast: a lease may come late.
+fn talks_fast(lab: &TestLab, conn: &mut Conn, what: &str) {
+    wait(STATE_WAIT, || {
+        let fast = talks(lab, conn);
+        (fast == 10)
+            .then_some(())
+            .ok_or_else(|| format!("{what}: {fast} of 10"))
+    });
+}
+
 fn routes_move(name: &str, boosted: &[&str]) {
     let lab = two_uplinks(name);
     boost(&lab, boosted);
@@ -112,12 +125,15 @@ fn routes_move(name: &str, boosted: &[&str]) {
     replies_by(&lab, Some("s1"));
     assert_eq!(talks(&lab, &mut conn), 0, "replies leave by s1");
     requests_by_c1(&lab, true);
-    let expected = if both { 10 } else { 0 };
-    assert_eq!(talks(&lab, &mut conn), expected, "both ways by s1");
+    if both {
+        talks_fast(&lab, &mut conn, "both ways by s1");
+    } else {
+        assert_eq!(talks(&lab, &mut conn), 0, "both ways by s1");
+    }
     replies_by(&lab, None);
     assert_eq!(talks(&lab, &mut conn), 0, "replies leave by s0");
     requests_by_c1(&lab, false);
-    assert_eq!(talks(&lab, &mut conn), 10, "as at first");
+    talks_fast(&lab, &mut conn, "as at first");
     drop(conn);
     lab.assert_settled();
 }
@@ -149,11 +165,11 @@ fn routes_move_into_a_tunnel() {
         ip(&lab, end, "ip link set vx0 up");
     }
     // The programs are on it before its route is.
-    covered(&lab, "vx0", Duration::from_secs(5));
+    covered(&lab, "vx0");
     replies_by(&lab, Some("vx0"));
     assert_eq!(talks(&lab, &mut conn), 0);
     replies_by(&lab, None);
-    assert_eq!(talks(&lab, &mut conn), 10);
+    talks_fast(&lab, &mut conn, "as at first");
     drop(conn);
     lab.assert_settled();
 }
@@ -178,8 +194,8 @@ fn a_bridge_and_its_port() {
         assert!(said.contains("br0 lies above s0"), "{said}");
         boost(&lab, &[device]);
         let mut conn = spliced(&lab);
-        assert_eq!(talks(&lab, &mut conn), 10, "{device}");
-        assert_eq!(talks(&lab, &mut conn), 10, "{device}");
+        talks_fast(&lab, &mut conn, device);
+        talks_fast(&lab, &mut conn, device);
         drop(conn);
         lab.assert_settled();
     }
@@ -206,18 +222,21 @@ fn a_client_without_a_route_is_soon_not_answered() {
     let began = Instant::now();
     let mut answered = 0;
     let silent_after = loop {
+        let before = lab.counters();
         conn.send(b"*1\r\n$4\r\nPING\r\n").expect("send");
-        if conn.rest(Duration::from_millis(300)).is_empty() {
+        conn.rest(Duration::from_millis(300));
+        if lab.counters().since(&before, "FAST_PING") == 0 {
             break began.elapsed();
         }
         answered += 1;
-        assert!(
-            began.elapsed() < Duration::from_secs(TIMEOUT_S / 3 + 1),
-            "still answered, {answered} times"
-        );
+        if began.elapsed() > patient(Duration::from_secs(TIMEOUT_S / 3 + 1)) {
+            out_of_patience(format_args!("still answered, {answered} times"));
+        }
     };
-    eprintln!("answered {answered} times, silent after {silent_after:?}");
-    assert!(answered > 0, "the route mattered at once: nothing is shown");
+    println!("answered {answered} times, silent after {silent_after:?}");
+    if answered == 0 {
+        out_of_patience("the lease was over just then: nothing is shown");
+    }
     let before = lab.counters();
     for _ in 0..20 {
         conn.send(b"*1\r\n$4\r\nPING\r\n").expect("send");
@@ -227,33 +246,44 @@ fn a_client_without_a_route_is_soon_not_answered() {
     ip(&lab, End::Server, "ip route del blackhole 10.77.0.1/32");
 }
 
-/// Waits until a device that is not boosted has both programs.
-fn covered(lab: &TestLab, device: &str, limit: Duration) {
+/// Waits until a device that is not boosted has both programs; how long that took.
+fn covered(lab: &TestLab, device: &str) -> Duration {
     let path = format!("/sys/class/net/{device}/ifindex");
     let index = lab.exec(End::Server, &["cat", &path]);
     let pins = lab.run_dir().join("bpf");
+    let began = Instant::now();
     for link in ["egress", "elsewhere"] {
         let pin = pins.join(format!("link_{link}_{}", index.trim()));
-        wait(limit, || {
+        wait(STATE_WAIT, || {
             let found = pin.exists();
             found.then_some(()).ok_or_else(|| format!("no {pin:?}"))
         });
     }
+    began.elapsed()
 }
 
-/// A device that appears is covered when the kernel tells of it, not at the daemon's next second.
+/// A device that appears is covered when the kernel tells of it, not at the daemon's next second: then four in
+/// a row would hardly be covered so soon.
 #[test]
 fn new_devices_are_covered_at_once() {
+    const SOON: Duration = Duration::from_millis(300);
+    const TRIES: u32 = 4;
     let lab = two_uplinks("appears");
     boost(&lab, &["s0"]);
-    for device in ["n0", "n1", "n2", "n3"] {
-        ip(
-            &lab,
-            End::Server,
-            &format!("ip link add {device} type veth"),
-        );
-        covered(&lab, device, Duration::from_millis(300));
+    let mut took = Vec::new();
+    for number in 0..4 * TRIES {
+        let device = format!("n{number}");
+        let words = format!("ip link add {device} type veth peer name p{number}");
+        ip(&lab, End::Server, &words);
+        took.push(covered(&lab, &device));
+        if took.len() == 4 {
+            if took.iter().all(|took| *took < SOON) {
+                return;
+            }
+            took.clear();
+        }
     }
+    too_slow(format_args!("never four in a row within {SOON:?}"));
 }
 
 /// Nobody tells the kernel, which sends nothing: what does not pass any more is sent in pieces, and
@@ -274,8 +304,10 @@ fn a_lower_mtu_hangs_no_answered_connection() {
         expect(&mut conn, "GET k", &bulk(&value));
     }
     let took = began.elapsed();
-    eprintln!("20 answers took {took:?}");
-    assert!(took < Duration::from_secs(10), "{took:?}");
+    println!("20 answers took {took:?}");
+    if took > Duration::from_secs(100) {
+        out_of_patience(format_args!("20 answers took {took:?}"));
+    }
     lab.assert_settled();
 }
 
@@ -297,7 +329,7 @@ fn whoever_asks_while_the_device_goes_ends_no_daemon() {
         ip(&lab, End::Server, "ip link del s0");
         for _ in 0..3 {
             let output = lab.erb(ask);
-            eprintln!("{ask:?}: {:?}", output.status);
+            println!("{ask:?}: {:?}", output.status);
         }
         let said = lab.status();
         assert_eq!((said.daemon.as_str(), said.pid), ("detaching", pid));

@@ -9,9 +9,12 @@ use std::process::Command;
 
 use erb_e2e::lab::erb_bin;
 use erb_e2e::turn::Turn;
+use erb_steady::out_of_patience;
 
-/// Seconds that a session may take, waits in it included.
-const PATIENCE_S: &str = "90";
+/// Seconds that a session may take, waits in it included: ten times what the longest needs.
+const PATIENCE_S: &str = "600";
+/// Exit code of timeout(1), and of what it had to kill.
+const OUT_OF_TIME: [i32; 2] = [124, 137];
 
 /// A block of commands: its document, the heading above it, and how many such blocks stand between.
 type Block = (&'static str, &'static str, usize);
@@ -300,7 +303,7 @@ fn blocks(document: &str) -> Vec<(String, String, String)> {
     found
 }
 
-/// The text of the `number`th block of a language behind a heading.
+/// The text of the `number`th block of a language under a heading.
 fn block(document: &str, heading: &str, language: &str, number: usize) -> String {
     let all = blocks(document).into_iter();
     let mut of = all.filter(|(over, of, _)| over == heading && of == language);
@@ -364,6 +367,13 @@ fn typed(commands: &str) -> String {
         .output()
         .expect("unshare");
     let said = String::from_utf8_lossy(&ran.stdout).into_owned();
+    if ran
+        .status
+        .code()
+        .is_some_and(|code| OUT_OF_TIME.contains(&code))
+    {
+        out_of_patience(format_args!("after {PATIENCE_S} s:\n{said}"));
+    }
     assert!(ran.status.success(), "{}:\n{said}", ran.status);
     said
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What Redis reports comes gathered, and nobody else's connection is changed by that.
+//! What Redis reports comes gathered, and no other connection is changed by that.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 

@@ -10,6 +10,7 @@ use erb_check::resp;
 use erb_e2e::calls::{call, expect, get};
 use erb_e2e::lab::{STATE_WAIT, TestLab, scaled, wait};
 use erb_e2e::process::signal;
+use erb_steady::too_slow;
 use nix::sys::signal::Signal;
 
 /// Large strings, each of so many bytes, beside small keys: the review's numbers.
@@ -23,6 +24,8 @@ fn large_bytes() -> usize {
 /// More than a SET may wait for with ERB beyond what it waits for without. Reading a million fields
 /// takes Redis 700 ms.
 const STALL_MAX: Duration = Duration::from_millis(250);
+/// So often the two are compared that do not compare well: the longest of many is what others did meanwhile, too.
+const TRIES: u32 = 3;
 
 /// A number of INFO.
 fn info(conn: &mut Conn, name: &str) -> u64 {
@@ -114,7 +117,7 @@ fn longest_set(mut probe: Conn, work: impl FnOnce()) -> (Conn, Duration) {
     });
     work();
     OVER.store(true, Ordering::Relaxed);
-    prober.join().expect("the probe")
+    prober.join().expect("a thread of this test panicked")
 }
 
 #[test]
@@ -135,30 +138,36 @@ fn reading_fields_of_a_huge_hash_stops_nobody() {
     expect(&mut admin, "SET probed v", "+OK\r\n");
     lab.heat(&mut client, "probed");
     let read = |conn: &mut Conn| {
-        for round in 0..scaled(60, 300) {
+        for round in 0..scaled(30, 300) {
             let value = format!("value{round}");
             let reply = format!("${}\r\n{value}\r\n", value.len());
             expect(conn, &format!("HGET huge field{round}"), &reply);
             sleep(Duration::from_millis(100));
         }
     };
-    let (_, alone) = longest_set(lab.unseen(), || read(&mut admin));
     let before = lab.counters();
-    let (_, with) = longest_set(lab.client(), || read(&mut client));
-    println!("a SET waited {alone:?} at most without ERB, {with:?} with it");
-    assert!(
-        with < alone + STALL_MAX,
-        "a SET waited {with:?} at most, {alone:?} without ERB"
-    );
+    for tries_left in (0..TRIES).rev() {
+        let (_, alone) = longest_set(lab.unseen(), || read(&mut admin));
+        let (_, with) = longest_set(lab.client(), || read(&mut client));
+        println!("a SET waited {alone:?} at most without ERB, {with:?} with it");
+        if with < alone + STALL_MAX {
+            break;
+        }
+        if tries_left == 0 {
+            too_slow(format_args!(
+                "a SET waited {with:?} at most, {alone:?} without ERB"
+            ));
+        }
+    }
     assert!(
         lab.counters().since(&before, "MISS_REPORTED") > 0,
         "never missed"
     );
     assert_eq!(lab.status().redis.feeds_made, 1, "the feed was made anew");
-    assert!(lab.status().serving);
+    lab.wait_admitting();
 }
 
-/// A connection goes on, and is answered fast again, behind more bytes than half of all sequence
+/// A connection goes on, and is answered fast again, after more bytes than half of all sequence
 /// numbers: of replies while nothing was answered, of replies and of requests between two answers.
 #[test]
 fn gigabytes_pass_between_two_answers() {
@@ -193,13 +202,22 @@ fn gigabytes_pass_between_two_answers() {
     lab.assert_settled();
 }
 
-/// How often somebody was told that this key is not there.
-fn told_of(listener: &mut Conn, key: &str) -> usize {
-    let events = listener.rest(Duration::from_millis(500));
-    String::from_utf8_lossy(&events).matches(key).count()
+/// A listener is told so often of keys with these words, and no more often for a while after that.
+fn assert_told(listener: &mut Conn, words: &[&str], times: usize) {
+    let mut events = String::new();
+    let heard =
+        |events: &str| -> usize { words.iter().map(|word| events.matches(word).count()).sum() };
+    wait(STATE_WAIT, || {
+        events += &String::from_utf8_lossy(&listener.rest(Duration::from_millis(100)));
+        (heard(&events) >= times)
+            .then_some(())
+            .ok_or_else(|| events.clone())
+    });
+    events += &String::from_utf8_lossy(&listener.rest(Duration::from_millis(400)));
+    assert_eq!(heard(&events), times, "{events}");
 }
 
-/// A key that is not there is answered fast until somebody makes it, and while nobody hears of its reads.
+/// A key that is not there is answered fast until it is made, and while no client hears of its reads.
 #[test]
 fn absent_keys_are_answered_until_they_are_made_or_told_of() {
     let lab = TestLab::boosted_with("absent", &["--direct"]);
@@ -234,7 +252,7 @@ fn absent_keys_are_answered_until_they_are_made_or_told_of() {
             assert_eq!(get(&mut client, "nobody"), None);
             sleep(Duration::from_millis(read % 7));
         }
-        assert_eq!(told_of(&mut listener, "nobody"), 60);
+        assert_told(&mut listener, &["nobody"], 60);
         expect(
             &mut writer,
             "CONFIG SET notify-keyspace-events AE",
@@ -242,7 +260,7 @@ fn absent_keys_are_answered_until_they_are_made_or_told_of() {
         );
         lab.heat(&mut client, "nobody");
     }
-    assert_eq!(told_of(&mut listener, "nobody"), 0);
+    assert_told(&mut listener, &["nobody"], 0);
     lab.assert_settled();
 }
 
@@ -270,31 +288,46 @@ fn what_becomes_a_list_or_a_set_is_not_absent_any_more() {
     let lab = TestLab::boosted_with("makers", &["--direct"]);
     let (mut client, mut other) = (lab.client(), lab.client());
     let (mut writer, mut unseen) = (lab.client(), lab.unseen());
+    let mut round = 0;
+    // Where the fast path was closed each time, by a lease that ran out, nothing was shown.
+    wait(STATE_WAIT, || {
+        round += 1;
+        let open = makers_round(
+            &lab,
+            round,
+            [&mut client, &mut other, &mut writer, &mut unseen],
+        );
+        (open > 0)
+            .then_some(())
+            .ok_or("the fast path was always closed".to_owned())
+    });
+    lab.assert_settled();
+}
+
+/// How often the fast path was open while such keys were made.
+fn makers_round(lab: &TestLab, round: u32, conns: [&mut Conn; 4]) -> u64 {
+    let [client, other, writer, unseen] = conns;
     let mut open = 0;
     for (number, maker) in MAKERS.into_iter().enumerate() {
-        let key = format!("absent:{number}");
-        call(&mut unseen, "DEL src set");
-        expect(&mut unseen, "RPUSH src v", ":1\r\n");
-        expect(&mut unseen, "SADD set v", ":1\r\n");
-        expect(&mut unseen, "SET hot v", "+OK\r\n");
-        lab.heat(&mut client, &key);
-        lab.heat(&mut other, "hot");
+        let key = format!("absent:{round}:{number}");
+        call(unseen, "DEL src set");
+        expect(unseen, "RPUSH src v", ":1\r\n");
+        expect(unseen, "SADD set v", ":1\r\n");
+        expect(unseen, "SET hot v", "+OK\r\n");
+        lab.heat(client, &key);
+        lab.heat(other, "hot");
         let (before, daemon) = (lab.counters(), lab.daemon_pid());
         signal(daemon, Signal::SIGSTOP);
-        let reply = call(&mut writer, &maker.replace("{key}", &key));
-        let found = call(&mut client, &format!("EXISTS {key}"));
-        expect(&mut other, "GET hot", "$1\r\nv\r\n");
+        let reply = call(writer, &maker.replace("{key}", &key));
+        let found = call(client, &format!("EXISTS {key}"));
+        expect(other, "GET hot", "$1\r\nv\r\n");
         signal(daemon, Signal::SIGCONT);
         open += lab.counters().since(&before, "FAST_GET");
         assert!(!reply.starts_with('-'), "{maker}: {reply}");
         assert_eq!(found, ":1\r\n", "{maker}");
         lab.wait_admitting();
     }
-    assert!(
-        open > 0,
-        "the fast path was always closed: nothing is shown"
-    );
-    lab.assert_settled();
+    open
 }
 
 /// The same, made by a push for which another client's move had waited for long.
@@ -323,7 +356,7 @@ fn what_a_blocked_move_makes_is_not_absent_any_more() {
     lab.assert_settled();
 }
 
-/// Who subscribes to keys that were looked for and not there sees the clients' reads of them, and none of
+/// A client that subscribes to keys that were looked for and not there sees the clients' reads of them, and none of
 /// the daemon's.
 #[test]
 fn absent_keys_cause_no_event_but_the_clients() {
@@ -349,13 +382,7 @@ fn absent_keys_cause_no_event_but_the_clients() {
     }
     let moved = lab.counters();
     assert!(moved.since(&before, "MISS_REPORTED") > 0, "never missed");
-    let events = listener.rest(Duration::from_secs(1));
-    let events = String::from_utf8_lossy(&events).into_owned();
-    assert_eq!(
-        events.matches("absent").count() + events.matches("nohash").count(),
-        2 * keys * rounds,
-        "{events}"
-    );
+    assert_told(&mut listener, &["absent", "nohash"], 2 * keys * rounds);
     lab.heat(&mut client, "str");
     wait(STATE_WAIT, || {
         let before = lab.counters();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Read your writes and everybody else's.
+//! Read your writes and all others'.
 
 use erb_check::history::{self, HistoryArgs, Report};
 use erb_check::unseen::{self, UnseenArgs};
@@ -7,7 +7,7 @@ use erb_e2e::lab::{TestLab, arguments, scaled};
 use erb_lab::End;
 
 /// Operations: normal, and in full.
-const OPS: (u64, u64) = (60_000, 1_000_000);
+const OPS: (u64, u64) = (40_000, 1_000_000);
 
 fn check(lab: &TestLab, words: &str) -> Report {
     let ops = scaled(OPS.0, OPS.1);

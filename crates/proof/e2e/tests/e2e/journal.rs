@@ -11,12 +11,17 @@ use std::time::Duration;
 
 use erb_e2e::calls::{call, expect, set};
 use erb_e2e::lab::{STATE_WAIT, TestLab, erb_bin, wait};
+use erb_e2e::process::Still;
+use erb_e2e::stop::Stop;
 use erb_journal::{Header, Id, Identity, Write, encode_header, encode_record};
 use erb_lab::End;
 use erb_report::JournalReport;
+use erb_steady::too_slow;
 use nix::sys::signal::{Signal, kill};
 use serde_json::Value;
 use tempfile::TempDir;
+
+use crate::write_back::promised;
 
 const MODE: [&str; 6] = ["--dev", "s0", "--dev", "lo", "--mode", "write-back"];
 
@@ -82,26 +87,35 @@ fn write(lab: &TestLab, told: &Mutex<Vec<(String, String)>>, stop: &AtomicBool) 
     }
 }
 
-/// Runs while somebody writes and Redis stands still, with what he was told by then; then Redis goes on.
-fn while_it_stands_still(lab: &TestLab, happens: impl FnOnce(&[(String, String)])) {
-    struct Goes<'a>(&'a AtomicBool, nix::unistd::Pid);
-    impl Drop for Goes<'_> {
-        fn drop(&mut self) {
-            self.0.store(true, Ordering::Relaxed);
-            kill(self.1, Signal::SIGCONT).expect("redis");
-        }
-    }
-    let (told, stop, redis) = (Mutex::default(), AtomicBool::new(false), lab.redis_pid());
-    scope(|threads| {
-        let writer = threads.spawn(|| write(lab, &told, &stop));
-        let goes = Goes(&stop, redis);
-        sleep(Duration::from_millis(500));
-        kill(redis, Signal::SIGSTOP).expect("redis");
+/// Redis stands still, and what was answered waits and is on the disk; where the gate was shut by a late lease just
+/// then, another moment is tried.
+fn still_and_kept(lab: &TestLab) -> Still {
+    wait(STATE_WAIT, || {
+        wait_open(lab);
+        let still = Still::of(lab.redis_pid());
         sleep(Duration::from_millis(1_200));
+        let writes = wait(STATE_WAIT, || {
+            let writes = lab.try_status()?.writes;
+            let kept = &writes.journal;
+            let good = !writes.open && kept.waiting == writes.waiting && kept.sound;
+            good.then(|| writes.clone()).ok_or(format!("{writes:?}"))
+        });
+        (writes.waiting > 0)
+            .then_some(still)
+            .ok_or(format!("{writes:?}"))
+    })
+}
+
+/// Runs while a client writes and Redis stands still, with what it was told by then; then Redis goes on.
+fn while_it_stands_still(lab: &TestLab, happens: impl FnOnce(&[(String, String)])) {
+    let (told, stop) = (Mutex::default(), AtomicBool::new(false));
+    scope(|threads| {
+        threads.spawn(|| write(lab, &told, &stop));
+        let _end = Stop(&stop);
+        sleep(Duration::from_millis(500));
+        let _still = still_and_kept(lab);
         let before = told.lock().expect("no panic").clone();
         happens(&before);
-        drop(goes);
-        writer.join().expect("the writer");
     });
     let mut conn = lab.unseen();
     for (key, value) in told.into_inner().expect("no panic") {
@@ -161,7 +175,7 @@ fn what_waits_is_on_the_disk_within_a_second_and_goes_when_it_is_drained() {
     };
     let counted = apply(&["--dry-run"]);
     assert!(counted.status.success(), "{counted:?}");
-    assert!(!apply(&[]).status.success(), "nobody was asked");
+    assert!(!apply(&[]).status.success(), "it was not confirmed");
     expect(&mut conn, "DBSIZE", ":0\r\n");
     let done = apply(&["--yes"]);
     assert!(done.status.success(), "{done:?}");
@@ -189,7 +203,7 @@ fn a_daemon_that_dies_with_a_journal_is_followed_by_one_that_clears_it() {
             other => Err(other.to_owned()),
         });
         assert!(!shown(&path).is_empty());
-        // Who waits, waits for the next daemon, and that for Redis.
+        // The client waits for the next daemon, and that for Redis.
         kill(lab.redis_pid(), Signal::SIGCONT).expect("redis");
         boost(&lab, &path);
     });
@@ -203,13 +217,9 @@ fn a_daemon_that_dies_with_a_journal_is_followed_by_one_that_clears_it() {
     });
 
     // What cannot be brought to Redis goes to a file instead.
-    let (mut conn, redis) = (lab.client(), lab.redis_pid());
-    set(&mut conn, "k", "v");
-    lab.heat(&mut conn, "k");
-    kill(redis, Signal::SIGSTOP).expect("redis");
-    set(&mut conn, "k", "owed");
+    let (still, _conn) = promised(&lab, &[("k", "owed")], |_| ());
     let done = lab.erb(&["detach", "--force", "--undrained-to", text(&file)]);
-    kill(redis, Signal::SIGCONT).expect("redis");
+    drop(still);
     assert!(done.status.success(), "{done:?}");
     assert_eq!(shown(&file), [("k".to_owned(), "owed".to_owned())]);
     assert_eq!(std::fs::read_dir(&path).expect("the folder").count(), 0);
@@ -328,16 +338,12 @@ fn a_full_disk_shuts_the_gate_by_its_name_and_loses_nothing() {
             .then_some(())
             .ok_or(format!("{found:?}"))
     });
-    let redis = lab.redis_pid();
-    let mut conn = lab.client();
-    set(&mut conn, "k", "v");
-    lab.heat(&mut conn, "k");
-    kill(redis, Signal::SIGSTOP).expect("redis");
     // More than a page, which the segment has.
     let answered = ["a", "b", "c", "d"].map(|key| (key.to_owned(), key.repeat(1_200)));
-    for (key, value) in &answered {
-        set(&mut conn, key, value);
-    }
+    let sets = answered
+        .each_ref()
+        .map(|(key, value)| (key.as_str(), value.as_str()));
+    let (still, _conn) = promised(&lab, &sets, |_| ());
     disk.resize("4k");
     wait_shut();
     wait(STATE_WAIT, || {
@@ -352,7 +358,7 @@ fn a_full_disk_shuts_the_gate_by_its_name_and_loses_nothing() {
         good.then_some(()).ok_or(format!("{found:?}"))
     });
     assert_eq!(shown(&path), answered);
-    kill(redis, Signal::SIGCONT).expect("redis");
+    drop(still);
     wait_open(&lab);
     for (key, value) in &answered {
         let reply = lab.unseen().call(&["GET", key]).expect("GET");
@@ -378,14 +384,12 @@ fn whoever_keeps_all_has_every_set_that_was_answered_although_it_is_drained() {
     wait_open(&lab);
     let (told, stop) = (Mutex::default(), AtomicBool::new(false));
     scope(|threads| {
-        let writer = threads.spawn(|| write(&lab, &told, &stop));
+        threads.spawn(|| write(&lab, &told, &stop));
         sleep(Duration::from_millis(1_500));
         stop.store(true, Ordering::Relaxed);
-        writer.join().expect("the writer");
     });
     let answered = lab.counters().get("ABSORBED") as usize;
     let told = told.into_inner().expect("no panic");
-    assert!(answered > told.len() / 2, "{answered} of {}", told.len());
     wait(STATE_WAIT, || {
         let found = kept(&lab);
         let all = found.written as usize == answered && found.keeps == "all" && found.sound;
@@ -407,4 +411,10 @@ fn whoever_keeps_all_has_every_set_that_was_answered_although_it_is_drained() {
         0 => Ok(()),
         rest => Err(format!("{rest} are still kept")),
     });
+    if answered <= told.len() / 2 {
+        too_slow(format_args!(
+            "{answered} of {} SETs were answered",
+            told.len()
+        ));
+    }
 }

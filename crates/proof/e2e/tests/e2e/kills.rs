@@ -8,19 +8,20 @@ use std::thread::{scope, sleep};
 use std::time::Duration;
 
 use erb_check::net::{Broken, Conn};
-use erb_e2e::lab::{STATE_WAIT, TestLab, scaled, wait};
+use erb_e2e::lab::{STALL, STATE_WAIT, TestLab, scaled, wait};
 use erb_e2e::process::Owned;
 use erb_e2e::stop::Stop;
 use erb_lab::End;
+use erb_steady::out_of_patience;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// Who writes at once.
+/// Writers at once.
 const WRITERS: usize = 6;
 /// Keys of each.
 const KEYS: usize = 12;
-/// How long a connection may be silent: a Redis and a daemon that come again take a few seconds.
-const SILENT: Duration = Duration::from_secs(60);
+/// So many times more rounds than are asked for a run may have until it has shown enough.
+const ROUNDS_MAX: u64 = 10;
 /// A killed Redis has written what it answered, if it syncs nothing meanwhile: with `everysec` it may postpone that,
 /// and loses it as it does without ERB.
 const LOG: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "no"];
@@ -46,7 +47,7 @@ impl Writer<'_> {
                 Some(conn) => conn,
                 None => {
                     let to = self.lab.address();
-                    let conn = self.lab.inside(End::Client, || Conn::connect(to, SILENT));
+                    let conn = self.lab.inside(End::Client, || Conn::connect(to, STALL));
                     let Ok(conn) = conn else {
                         sleep(Duration::from_millis(20));
                         continue;
@@ -173,7 +174,7 @@ impl Killed<'_> {
         self.again = Some(redis);
     }
 
-    /// As whoever supervises it would, until it is there.
+    /// As its supervisor would, until it is there.
     fn start_daemon(&mut self) {
         self.pause(150);
         let words = ["--dev", "s0", "--dev", "lo", "--mode", "write-back"];
@@ -249,45 +250,43 @@ fn whatever_is_killed_nothing_told_is_lost_and_nothing_done_twice() {
         count: [0; 2],
     };
     println!("the seed is {}", killed.random.get_seed());
-    let mut absorbed = 0;
+    let (mut absorbed, mut played) = (0, 0);
     scope(|threads| {
-        let writers: Vec<_> = (0..WRITERS)
-            .map(|number| {
-                let (lab, stop, answered) = (&lab, &stop, &answered);
-                threads.spawn(move || {
-                    let mut writer = Writer {
-                        lab,
-                        conn: None,
-                        number,
-                        random: fastrand::Rng::with_seed(number as u64),
-                        keys: BTreeMap::new(),
-                        answered,
-                    };
-                    let mut round = 0;
-                    while !stop.load(Ordering::Relaxed) {
-                        round += 1;
-                        writer.step(round);
-                    }
-                    let keys: Vec<String> = writer.keys.keys().cloned().collect();
-                    for key in &keys {
-                        while writer.read(key).is_none() {}
-                    }
-                })
-            })
-            .collect();
-        let end = Stop(&stop);
-        for _ in 0..rounds {
+        for number in 0..WRITERS {
+            let (lab, stop, answered) = (&lab, &stop, &answered);
+            threads.spawn(move || {
+                let mut writer = Writer {
+                    lab,
+                    conn: None,
+                    number,
+                    random: fastrand::Rng::with_seed(number as u64),
+                    keys: BTreeMap::new(),
+                    answered,
+                };
+                let mut round = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    round += 1;
+                    writer.step(round);
+                }
+                let keys: Vec<String> = writer.keys.keys().cloned().collect();
+                for key in &keys {
+                    while writer.read(key).is_none() {}
+                }
+            });
+        }
+        let _end = Stop(&stop);
+        // On a machine that does other things little happens in a round.
+        let shown =
+            |absorbed, played| absorbed > 100 && answered.load(Ordering::Relaxed) > played * 100;
+        while played < rounds || !shown(absorbed, rounds) {
+            if played > ROUNDS_MAX * rounds {
+                out_of_patience(format_args!("{absorbed} SETs answered in {played} rounds"));
+            }
             killed.round();
+            played += 1;
             absorbed = absorbed.max(lab.counters().get("ABSORBED"));
         }
-        drop(end);
-        for writer in writers {
-            writer.join().expect("a writer");
-        }
     });
-    let answered = answered.into_inner();
-    println!("{rounds} rounds, {answered} commands");
-    assert!(answered > rounds * 100, "{answered} commands");
-    assert!(absorbed > 100, "{absorbed} SETs");
+    println!("{played} rounds, {} commands", answered.into_inner());
     lab.assert_settled();
 }

@@ -8,7 +8,7 @@ use erb_check::history::{self, HistoryArgs};
 use erb_check::net::Conn;
 use erb_check::shadow::{self, ShadowArgs};
 use erb_e2e::calls::{get, set};
-use erb_e2e::lab::{STALL, TestLab, arguments, scaled};
+use erb_e2e::lab::{STALL, TestLab, arguments, scaled, until_there};
 use erb_e2e::process::Owned;
 use erb_lab::End;
 use erb_report::AttachMode;
@@ -118,7 +118,7 @@ fn every_byte_is_redis_own_over_lo() {
     let port = lab.address().port() + 1;
     let _plain = Owned::start(&mut lab.redis(End::Server, port));
     // It answers when the first connection of the check can be made.
-    erb_e2e::lab::wait(STALL, || {
+    until_there("redis-server", || {
         lab.inside(End::Server, || {
             Conn::connect(SocketAddr::new(HERE, port), STALL).map(drop)
         })

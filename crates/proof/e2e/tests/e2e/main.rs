@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! End-to-end scenarios: what ERB must show, each in a lab of its own. Needs root
-//! and the release build of `erb`. `ERB_LONG=1` uses the full numbers.
+//! and the `erb` that was built beside them. `ERB_LONG=1` uses the full numbers.
 
 mod admission;
 mod aside;

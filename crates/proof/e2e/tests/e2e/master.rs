@@ -11,6 +11,7 @@ use erb_e2e::lab::{STALL, STATE_WAIT, TestLab, scaled, wait};
 use erb_e2e::process::Owned;
 use erb_e2e::turn::Turn;
 use erb_lab::End;
+use erb_steady::too_slow;
 
 /// The replicas' ports, on the client's end: what they say comes by the boosted device.
 const OLDER_PORT: u16 = 6391;
@@ -26,7 +27,7 @@ const CACHE: &str = "256M";
 const BATCH: usize = 500;
 
 fn keys() -> usize {
-    scaled(24_000, 100_000)
+    scaled(8_000, 100_000)
 }
 
 fn load(conn: &mut Conn) {
@@ -83,7 +84,7 @@ fn fast_share(lab: &TestLab) -> f64 {
     let before = lab.counters();
     pass(&mut readers);
     let after = lab.counters();
-    eprintln!("{}", after.moved(&before));
+    println!("{}", after.moved(&before));
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     let share = after.since(&before, "FAST_GET") as f64 / keys() as f64;
     share
@@ -147,16 +148,18 @@ fn replicas_of_a_master_that_is_boosted_in_use_cost_no_hits() {
         share
     };
     let alone = best("alone", false, false, 0.9);
-    assert!(
-        alone > 0.9,
-        "only {alone:.3} of the reads were fast without a replica"
-    );
+    if alone <= 0.9 {
+        too_slow(format_args!(
+            "only {alone:.3} of the reads were fast without a replica"
+        ));
+    }
     for (name, older, newer) in [("older", true, false), ("newer", false, true)] {
         let share = best(name, older, newer, alone - 0.02);
-        eprintln!("fast: {alone:.4} without a replica, {share:.4} with one ({name})");
-        assert!(
-            share > alone - 0.02,
-            "{share:.3} with an {name} replica, {alone:.3} without"
-        );
+        println!("fast: {alone:.4} without a replica, {share:.4} with one ({name})");
+        if share <= alone - 0.02 {
+            too_slow(format_args!(
+                "{share:.3} with an {name} replica, {alone:.3} without"
+            ));
+        }
     }
 }

@@ -7,6 +7,7 @@ use erb_check::mixed::{self, MixedArgs};
 use erb_e2e::calls::{get, set};
 use erb_e2e::lab::{TestLab, arguments, scaled};
 use erb_lab::End;
+use erb_steady::too_slow;
 
 /// Share of GETs that must be answered fast.
 const FAST_SHARE: f64 = 0.95;
@@ -45,27 +46,22 @@ fn stays_fast(lab: &TestLab, target: SocketAddr, requests: u64, words: &str) {
     // Of the warm-up the first two reads of a key miss; the third may be fast and is not counted.
     let fast = after.since(&before, "FAST_GET").saturating_sub(KEYS);
     let share = fast as f64 / report.get.count as f64;
-    assert!(
-        share >= FAST_SHARE,
-        "{share:.3} of the GETs were fast; {}",
-        after.moved(&before)
-    );
-    for name in ["REPLAY_REQUEST", "REPLAY_ACK", "REPLAY_TIMEOUT"] {
-        assert_eq!(
-            after.since(&before, name),
-            0,
-            "{name}: {} {report:?}",
+    if share < FAST_SHARE {
+        too_slow(format_args!(
+            "{share:.3} of the GETs were fast; {}",
             after.moved(&before)
-        );
+        ));
     }
-    assert_eq!(report.retransmissions, 0, "the client sent segments again");
-    let again = server_sent_again(lab) - sent_again;
-    assert_eq!(
-        again,
-        0,
-        "the server sent segments again: {} {report:?}",
-        after.moved(&before)
-    );
+    // An end that gets no processor for long enough makes the other one send again.
+    let replays = ["REPLAY_REQUEST", "REPLAY_ACK", "REPLAY_TIMEOUT"];
+    let by_erb: u64 = replays.iter().map(|name| after.since(&before, name)).sum();
+    let by_server = server_sent_again(lab) - sent_again;
+    if by_erb != 0 || by_server != 0 || report.retransmissions != 0 {
+        too_slow(format_args!(
+            "segments were sent again, {by_erb} by ERB, {by_server} by the server: {} {report:?}",
+            after.moved(&before)
+        ));
+    }
 }
 
 #[test]

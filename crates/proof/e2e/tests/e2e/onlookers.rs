@@ -16,8 +16,9 @@ use std::time::{Duration, Instant};
 use erb_check::net::Conn;
 use erb_check::resp;
 use erb_e2e::calls::{call, expect, get, set};
-use erb_e2e::lab::scaled;
+use erb_e2e::lab::{STALL, STATE_WAIT, scaled, wait};
 use erb_e2e::stop::Stop;
+use erb_steady::{out_of_patience, patient, too_slow};
 
 use crate::write_back::boosted_beside_a_socket;
 
@@ -29,15 +30,27 @@ const LOOKS: Duration = Duration::from_millis(4);
 const OTHERS: usize = 2;
 /// Messages are published each so many numbers.
 const PUBLISHED_EACH: u64 = 16;
-/// Nobody is later than this on a machine that others use, too. The promise is some milliseconds.
-const LATE_MAX: Duration = Duration::from_secs(2);
+/// What is told later than this does not come. The promise is some milliseconds, and a machine that others use,
+/// too, adds to it.
+const LATE_MAX: Duration = patient(Duration::from_secs(4));
+/// Looks of each kind that show something.
+const LOOKS_MIN: u64 = 10;
 
-/// What was answered, and when what was last looked for was.
+/// What was answered, and how often each kind of onlooker has looked.
 #[derive(Default)]
 struct Told {
     number: AtomicU64,
+    looks: [AtomicU64; KINDS],
     stop: AtomicBool,
 }
+
+/// Kinds of onlookers, by their place.
+const SCRIPT: usize = 0;
+const TRANSACTION: usize = 1;
+const MESSAGE: usize = 2;
+const TRACKED: usize = 3;
+const PAST: usize = 4;
+const KINDS: usize = 5;
 
 impl Told {
     fn now(&self) -> u64 {
@@ -47,6 +60,14 @@ impl Told {
     fn goes_on(&self) -> bool {
         !self.stop.load(Ordering::Relaxed)
     }
+
+    fn looked(&self, kind: usize) {
+        self.looks[kind].fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn looks(&self) -> [u64; KINDS] {
+        std::array::from_fn(|kind| self.looks[kind].load(Ordering::Relaxed))
+    }
 }
 
 /// The number in a bulk string; 0: there is none, as of a key that is not there.
@@ -55,7 +76,7 @@ fn number(text: Option<&str>) -> u64 {
     text.map_or(0, |text| text.parse().expect("a number"))
 }
 
-/// Writes; each sixteenth number is published behind its SET.
+/// Writes; each sixteenth number is published after its SET.
 fn writes(mut conn: Conn, told: &Told) {
     let mut next = 0;
     while told.goes_on() {
@@ -80,30 +101,27 @@ fn writes_others(mut conn: Conn, name: usize, told: &Told) -> u64 {
 }
 
 /// By a script.
-fn in_script(mut conn: Conn, told: &Told) -> u64 {
-    let mut looks = 0;
+fn in_script(mut conn: Conn, told: &Told) {
     while told.goes_on() {
         let before = told.now();
         let script = ["EVAL", "return redis.call('GET', KEYS[1])", "1", "k"];
         let reply = conn.call(&script).expect("EVAL");
         let text = String::from_utf8(reply).expect("text");
         let seen = number(text.split("\r\n").nth(1));
-        assert!(seen >= before, "a script saw {seen} behind {before}");
-        looks += 1;
+        assert!(seen >= before, "a script saw {seen} after {before}");
+        told.looked(SCRIPT);
         sleep(LOOKS);
     }
-    looks
 }
 
 /// By WATCH, GET, MULTI, GET, EXEC: what it executes is what it has watched, or nothing.
-fn in_transaction(mut conn: Conn, told: &Told) -> u64 {
-    let mut done = 0;
+fn in_transaction(mut conn: Conn, told: &Told) {
     while told.goes_on() {
         sleep(LOOKS);
         let before = told.now();
         expect(&mut conn, "WATCH k", "+OK\r\n");
         let watched = number(get(&mut conn, "k").as_deref());
-        assert!(watched >= before, "GET saw {watched} behind {before}");
+        assert!(watched >= before, "GET saw {watched} after {before}");
         expect(&mut conn, "MULTI", "+OK\r\n");
         expect(&mut conn, "GET k", "+QUEUED\r\n");
         let reply = call(&mut conn, "EXEC");
@@ -112,33 +130,40 @@ fn in_transaction(mut conn: Conn, told: &Told) -> u64 {
         }
         let seen = number(reply.split("\r\n").nth(2));
         assert_eq!(seen, watched, "{reply:?}");
-        done += 1;
+        told.looked(TRANSACTION);
     }
-    done
 }
 
-/// Behind each message it reads what was written before that.
-fn behind_messages(mut hears: Conn, mut conn: Conn, told: &Told) -> u64 {
+/// What a connection is told next; none: the test ends by a failure, and nothing comes any more.
+fn one_more(conn: &mut Conn, told: &Told) -> Option<Vec<u8>> {
+    let more = conn.reply();
+    assert!(more.is_ok() || !told.goes_on(), "{more:?}");
+    more.ok()
+}
+
+/// After each message it reads what was written before that.
+fn after_messages(mut hears: Conn, mut conn: Conn, told: &Told) {
     hears
         .send(&resp::command(&["SUBSCRIBE", "news"]))
         .expect("send");
     hears.reply().expect("subscribed");
-    let mut heard = 0;
     while told.goes_on() {
-        let message = String::from_utf8(hears.reply().expect("a message")).expect("text");
+        let Some(message) = one_more(&mut hears, told) else {
+            return;
+        };
+        let message = String::from_utf8(message).expect("text");
         let published = number(message.split("\r\n").nth(6));
         let seen = number(get(&mut conn, "k").as_deref());
-        assert!(seen >= published, "{seen} behind the message {published}");
-        heard += 1;
+        assert!(seen >= published, "{seen} after the message {published}");
+        told.looked(MESSAGE);
     }
-    heard
 }
 
 /// With CLIENT TRACKING it is told of each change of what it has read, late. Returns how late at most.
-fn told_of_changes(mut conn: Conn, told: &Told) -> (u64, Duration) {
+fn told_of_changes(mut conn: Conn, told: &Told) -> Duration {
     conn.call(&["HELLO", "3"]).expect("HELLO");
     expect(&mut conn, "CLIENT TRACKING ON", "+OK\r\n");
-    let (mut changes, mut late) = (0, Duration::ZERO);
+    let mut late = Duration::ZERO;
     while told.goes_on() {
         sleep(LOOKS);
         let before = told.now();
@@ -153,7 +178,7 @@ fn told_of_changes(mut conn: Conn, told: &Told) -> (u64, Duration) {
         }
         let text = String::from_utf8(reply).expect("text");
         let seen = number(text.split("\r\n").nth(1));
-        assert!(seen >= before, "it saw {seen} behind {before}");
+        assert!(seen >= before, "it saw {seen} after {before}");
         if is_told {
             continue;
         }
@@ -164,19 +189,22 @@ fn told_of_changes(mut conn: Conn, told: &Told) -> (u64, Duration) {
         if !told.goes_on() {
             break;
         }
-        let push = conn.reply().expect("it is told");
+        let Some(push) = one_more(&mut conn, told) else {
+            break;
+        };
         assert!(push.starts_with(b">2\r\n$10\r\ninvalidate"), "{push:?}");
         late = late.max(changed.elapsed());
-        changes += 1;
+        told.looked(TRACKED);
     }
-    (changes, late)
+    late
 }
 
 /// Over the unix socket, past all devices: it sees what is drained. Returns how late at most.
-fn past_devices(socket: &Path, told: &Told) -> (u64, Duration) {
+fn past_devices(socket: &Path, told: &Told) -> Duration {
     let mut stream = UnixStream::connect(socket).expect("redis");
+    stream.set_read_timeout(Some(STALL)).expect("an option");
     let mut buffer = [0; 64];
-    let (mut looks, mut late, mut last) = (0, Duration::ZERO, 0);
+    let (mut late, mut last) = (Duration::ZERO, 0);
     while told.goes_on() {
         let (before, since) = (told.now(), Instant::now());
         loop {
@@ -188,16 +216,18 @@ fn past_devices(socket: &Path, told: &Told) -> (u64, Duration) {
             let seen = number(text.split("\r\n").nth(1));
             assert!(seen >= last, "it went back from {last} to {seen}");
             last = seen;
-            looks += 1;
+            told.looked(PAST);
             if seen >= before {
                 break;
             }
-            assert!(since.elapsed() < LATE_MAX, "{seen} behind {before}");
+            if since.elapsed() > LATE_MAX {
+                out_of_patience(format_args!("{seen}, and {before} was answered long ago"));
+            }
         }
         late = late.max(since.elapsed());
         sleep(LOOKS / 4);
     }
-    (looks, late)
+    late
 }
 
 #[test]
@@ -212,11 +242,11 @@ fn who_looks_on_sees_what_is_promised() {
         let end = Stop(&told.stop);
         let writer = client();
         let script = client();
-        let script = threads.spawn(move || in_script(script, told));
+        threads.spawn(move || in_script(script, told));
         let transaction = client();
-        let transaction = threads.spawn(move || in_transaction(transaction, told));
+        threads.spawn(move || in_transaction(transaction, told));
         let (hears, reads) = (client(), client());
-        let messages = threads.spawn(move || behind_messages(hears, reads, told));
+        threads.spawn(move || after_messages(hears, reads, told));
         let tracked = client();
         let tracked = threads.spawn(move || told_of_changes(tracked, told));
         let past = threads.spawn(|| past_devices(&socket, told));
@@ -228,29 +258,36 @@ fn who_looks_on_sees_what_is_promised() {
             })
             .collect();
         sleep(scaled(Duration::from_secs(4), Duration::from_secs(60)));
+        wait(STATE_WAIT, || {
+            let looks = told.looks();
+            let all = looks.iter().all(|count| *count > LOOKS_MIN);
+            all.then_some(()).ok_or_else(|| format!("{looks:?} looks"))
+        });
         drop(end);
-        // Whoever waits for a message or a change has one more.
-        writer.join().expect("the writer");
+        // What waits for a message or a change has one more.
+        writer.join().expect("a thread of this test panicked");
         let mut last = lab.client();
         set(&mut last, "k", &(told.now() + 1).to_string());
         call(&mut last, &format!("PUBLISH news {}", told.now()));
-        let looks = [script, transaction, messages].map(|one| one.join().expect("an onlooker"));
-        let (changes, told_late) = tracked.join().expect("who is told");
-        let (past_looks, past_late) = past.join().expect("who is past");
+        let late = [tracked, past].map(|one| one.join().expect("a thread of this test panicked"));
         println!(
-            "{} numbers; looks by script, transaction, message: {looks:?}; {changes} changes told, at most {told_late:?} late; \
-             {past_looks} looks past the devices, at most {past_late:?} late",
-            told.now()
+            "{} numbers; looks by script, transaction, message, of changes that were told, past the devices: {:?}; \
+             the last two at most {late:?} late",
+            told.now(),
+            told.looks()
         );
-        assert!(looks.iter().all(|count| *count > 10), "{looks:?}");
-        assert!(changes > 10 && past_looks > 10, "{changes}, {past_looks}");
-        assert!(told_late < LATE_MAX && past_late < LATE_MAX);
+        if late.iter().any(|late| *late > LATE_MAX) {
+            out_of_patience(format_args!("{late:?} late"));
+        }
         let ends = others.into_iter().map(|one| one.join());
-        ends.map(|end| end.expect("a writer")).sum::<u64>()
+        ends.map(|end| end.expect("a thread of this test panicked"))
+            .sum::<u64>()
     });
     let absorbed = lab.counters().get("ABSORBED");
     let sets = others + told.now();
     println!("{absorbed} of {sets} SETs answered");
-    assert!(absorbed > sets / 2, "{absorbed} of {sets}");
     lab.assert_settled();
+    if absorbed <= sets / 2 {
+        too_slow(format_args!("{absorbed} of {sets} SETs answered"));
+    }
 }

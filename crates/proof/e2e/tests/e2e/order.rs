@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What comes behind something that was answered in Redis's place waits until that is drained. In this mode
-//! nobody answers writes: the test gives LSNs and drains them.
+//! What comes after something that was answered in Redis's place waits until that is drained. In this mode no
+//! write is answered: the test gives LSNs and drains them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
@@ -12,15 +12,18 @@ use erb_check::history::{self, HistoryArgs};
 use erb_check::net::Conn;
 use erb_check::shadow::{self, ShadowArgs};
 use erb_daemon::RunDir;
-use erb_datapath::Datapath;
+use erb_datapath::{ControlPlane as _, Datapath};
 use erb_e2e::calls::{get, set};
-use erb_e2e::lab::{STALL, TestLab, arguments, scaled};
+use erb_e2e::lab::{STALL, STATE_WAIT, TestLab, arguments, scaled, wait};
 use erb_lab::End;
+use erb_steady::{out_of_patience, patient};
 
 use crate::loopback;
 
 /// How long what is answered is not drained, while something waits for it.
 const BEHIND: Duration = Duration::from_millis(60);
+/// Between two looks whether something waits: far less than a client's timer, which would send it again.
+const LOOK: Duration = Duration::from_millis(1);
 /// Longest of that under load, and between two such times.
 const BEHIND_US: u64 = 3_000;
 const APART_US: u64 = 40_000;
@@ -28,6 +31,30 @@ const APART_US: u64 = 40_000;
 fn path_of(run_dir: &Path) -> Datapath {
     let pins = RunDir::new(run_dir).pins();
     Datapath::open(&pins, 0).expect("the boost's maps")
+}
+
+/// Drains at its end, also when an assertion fails: a client waits for that.
+struct Drains<F: Fn()>(F);
+
+impl<F: Fn()> Drop for Drains<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+/// Returns when one packet more than `before` is held.
+fn wait_held(path: &Datapath, before: u64) {
+    let (began, limit) = (Instant::now(), patient(STATE_WAIT));
+    while held(path) == before {
+        if began.elapsed() > limit {
+            out_of_patience("nothing is held");
+        }
+        sleep(LOOK);
+    }
+}
+
+fn held(path: &Datapath) -> u64 {
+    path.stat(erb_abi::STAT_HELD).expect("a counter")
 }
 
 /// Runs `work` while LSNs are given and drained.
@@ -66,15 +93,17 @@ fn what_waits_for_a_drain_arrives_whole_and_in_order() {
     let before = lab.counters();
     control.give_lsns(control.lsn() + 1);
     scope(|threads| {
-        let began = Instant::now();
+        let (began, held) = (Instant::now(), held(&path));
         let writer = threads.spawn(move || {
             set(&mut client, "k", "behind");
             began.elapsed()
         });
+        let drains = Drains(|| control.set_drained(control.lsn()));
+        wait_held(&path, held);
         sleep(BEHIND);
-        control.set_drained(control.lsn());
-        let took = writer.join().expect("the writer");
-        assert!(took >= BEHIND, "it passed behind {took:?}");
+        drop(drains);
+        let took = writer.join().expect("a thread of this test panicked");
+        assert!(took >= BEHIND, "it passed after {took:?}");
     });
     // Without its client's timer, which has 200 ms at least.
     for counter in ["HELD", "HELD_COPIED", "HELD_INJECTED"] {
@@ -95,16 +124,18 @@ fn what_waits_for_a_drain_arrives_whole_and_in_order() {
     assert!(report.passed, "{report:#?}");
     let ops = scaled(4_000, 100_000);
     let words = format!("--target {target} --ops {ops} --conns 16 --keys 8");
-    let report = absorbing(&run_dir, || {
-        lab.inside(End::Client, || {
-            history::execute(&arguments::<HistoryArgs>(&words)).expect("history")
-        })
+    wait(STATE_WAIT, || {
+        let report = absorbing(&run_dir, || {
+            lab.inside(End::Client, || {
+                history::execute(&arguments::<HistoryArgs>(&words)).expect("history")
+            })
+        });
+        assert!(report.passed, "{report:#?}");
+        let counters = lab.assert_settled();
+        let names = ["HELD", "HELD_COPIED", "HELD_INJECTED"];
+        let all = names.iter().all(|name| counters.since(&before, name) > 10);
+        all.then_some(()).ok_or_else(|| counters.text("HELD"))
     });
-    assert!(report.passed, "{report:#?}");
-    let counters = lab.assert_settled();
-    for counter in ["HELD", "HELD_COPIED", "HELD_INJECTED"] {
-        assert!(counters.since(&before, counter) > 10, "{counter}");
-    }
 }
 
 /// By every device: `lo`, whose packets have no route of their own when they come again, and both protocols.
@@ -120,24 +151,30 @@ fn copies_come_again_by_lo() {
         let mut client = lab.inside(End::Server, || Conn::connect(to, STALL).expect("connect"));
         set(&mut client, "hot", "v");
         lab.heat(&mut client, "hot");
-        let before = lab.counters();
-        control.give_lsns(control.lsn() + 1);
-        scope(|threads| {
-            let writer = threads.spawn(|| set(&mut client, "k", "behind"));
-            sleep(BEHIND);
-            control.set_drained(control.lsn());
-            writer.join().expect("the writer");
+        wait(STATE_WAIT, || {
+            let (before, sent_again) = (lab.counters(), client.retransmissions());
+            let held = held(&path);
+            control.give_lsns(control.lsn() + 1);
+            scope(|threads| {
+                threads.spawn(|| set(&mut client, "k", "behind"));
+                let _drains = Drains(|| control.set_drained(control.lsn()));
+                wait_held(&path, held);
+            });
+            if client.retransmissions().expect("TCP_INFO") > sent_again.expect("TCP_INFO") {
+                return Err("the client's timer sent it, too".to_owned());
+            }
+            let counters = lab.counters();
+            for counter in ["HELD", "HELD_COPIED", "HELD_INJECTED"] {
+                assert_eq!(counters.since(&before, counter), 1, "{counter} at {to}");
+            }
+            Ok(())
         });
-        let counters = lab.counters();
-        for counter in ["HELD", "HELD_COPIED", "HELD_INJECTED"] {
-            assert_eq!(counters.since(&before, counter), 1, "{counter} at {to}");
-        }
         assert_eq!(get(&mut client, "k").as_deref(), Some("behind"));
     }
     lab.assert_settled();
 }
 
-/// Who waits longer than `--hold-max` is reset; the daemon and the others go on.
+/// A client that waits longer than `--hold-max` is reset; the daemon and the others go on.
 #[test]
 fn who_waits_too_long_is_reset() {
     let mut lab = TestLab::up("holdmax", &["--direct"]);

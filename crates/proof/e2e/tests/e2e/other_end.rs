@@ -10,9 +10,10 @@ use erb_e2e::lab::{STATE_WAIT, TestLab, wait};
 use erb_e2e::turn::Turn;
 use erb_lab::End;
 use erb_report::AttachMode;
+use erb_steady::too_slow;
 
 /// One command after the other, for so long.
-const PACE: Duration = Duration::from_secs(2);
+const PACE: Duration = Duration::from_secs(1);
 
 /// Share of Redis's pace that is "not far below": answers that wait leave a tenth of it, and a busy machine
 /// takes some from either.
@@ -79,13 +80,16 @@ fn the_tc_tier_answers_where_xdp_would_wait() {
         let before = lab.counters().get("FAST_PACKET_TC");
         let boosted = pace(&mut conn);
         let answered = lab.counters().get("FAST_PACKET_TC") - before;
-        eprintln!("GRO {gro}: {alone} replies of Redis alone, {boosted} boosted, {answered} fast");
-        assert!(boosted * SHARE >= alone, "{boosted} of {alone}, GRO {gro}");
-        assert!(answered * 2 > u64::from(boosted), "{answered} of {boosted}");
+        println!("GRO {gro}: {alone} replies of Redis alone, {boosted} boosted, {answered} fast");
+        if boosted * SHARE < alone || answered * 2 <= u64::from(boosted) {
+            too_slow(format_args!(
+                "{boosted} of {alone}, {answered} fast, GRO {gro}"
+            ));
+        }
         lab.assert_settled();
         detach(&lab);
     }
-    // Who asks for XDP by name has it, and hears what that means.
+    // If XDP is asked for by name it is there, and what that means is said.
     let said = boost(&lab, &["--tier", "xdp"]);
     assert!(said.contains("boosted s0 (native XDP and TC)"), "{said}");
     assert!(said.contains("warning: its other end has no"), "{said}");
@@ -116,8 +120,11 @@ fn xdp_leaves_with_the_program_at_the_other_end() {
     let count = pace(&mut conn);
     let after = lab.counters();
     let moved = |name| after.get(name) - before.get(name);
-    assert!(moved("FAST_PACKET_TC") * 2 > u64::from(count));
     assert_eq!(moved("FAST_PACKET"), 0, "XDP is gone");
+    let answered = moved("FAST_PACKET_TC");
+    if answered * 2 <= u64::from(count) {
+        too_slow(format_args!("{answered} of {count} are fast"));
+    }
     set(&mut conn, "k", "w");
     expect(&mut conn, "GET k", &bulk("w"));
     let said = lab.erb(&["status"]);

@@ -5,12 +5,13 @@ use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use erb_e2e::lab::erb_bin;
 use erb_e2e::turn::Turn;
 use erb_lab::netns;
 use erb_lab::veth::{self, VethEnd};
+use erb_steady::wait_until;
 use tempfile::TempDir;
 
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
@@ -121,13 +122,9 @@ fn a_node_is_reached_from_another_machine_with_a_secret_and_not_without() {
         code(server(&format!("node host remove hosts {WEB}"))),
         Some(0)
     );
-    let begun = Instant::now();
-    while client(WEB, "web", &put) != Some(28) {
-        assert!(
-            begun.elapsed() < Duration::from_secs(30),
-            "it is still let in"
-        );
-    }
+    wait_until(Duration::from_secs(30), "it is not let in any more", || {
+        client(WEB, "web", &put) == Some(28)
+    });
     assert_eq!(client(OPS, "ops", &put), Some(0));
     // Its file is the server's, so whoever is there may end it.
     assert_eq!(code(server("node stop store")), Some(0));

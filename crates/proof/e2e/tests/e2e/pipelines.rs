@@ -7,6 +7,7 @@ use erb_check::pipelines::{self, PipelinesArgs, Report};
 use erb_check::resp;
 use erb_e2e::lab::{TestLab, arguments, scaled};
 use erb_lab::End;
+use erb_steady::too_slow;
 
 /// Port of a second Redis behind the same device, which ERB leaves alone.
 const ALONE: u16 = 6390;
@@ -52,14 +53,16 @@ fn keeps_its_pace(lab: &TestLab, link: &str) {
             break;
         }
     }
-    let ratio = batches_per_s.0 / batches_per_s.1;
-    assert!(ratio >= bar, "{link}: {ratio:.2} {reports:#?}");
     let counters = lab.assert_settled();
     assert!(
         counters.get("AHEAD_KEPT") > before.get("AHEAD_KEPT"),
         "{link}: nothing lay beyond a hole: the test shows nothing"
     );
     assert_eq!(counters.get("AHEAD_OTHER"), 0, "an honest client");
+    let ratio = batches_per_s.0 / batches_per_s.1;
+    if ratio < bar {
+        too_slow(format_args!("{link}: {ratio:.2} {reports:#?}"));
+    }
 }
 
 #[test]
@@ -90,7 +93,7 @@ fn steered_bursts_lose_nothing() {
     for burst in 0..bursts {
         send_apart(&mut conn, burst);
     }
-    assert_eq!(conn.retransmissions().expect("TCP_INFO"), 0);
+    let sent_again = conn.retransmissions().expect("TCP_INFO");
     let counters = lab.assert_settled();
     for dropped in ["DROP_OUT_OF_ORDER", "DROP_RACE"] {
         assert_eq!(counters.get(dropped), before.get(dropped), "{dropped}");
@@ -101,6 +104,10 @@ fn steered_bursts_lose_nothing() {
         moved("FAST_PACKET") + moved("FAST_PACKET_TC") > 0,
         "nothing was answered fast"
     );
+    // An end that gets no processor for long enough makes the other one send again.
+    if sent_again > 0 {
+        too_slow(format_args!("{sent_again} segments were sent again"));
+    }
 }
 
 /// Six segments one right behind the other; the first command is Redis's, so that what follows

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Whose port it is: a second server on another address, addresses and ports that Redis changes
-//! while it runs, payload that is nobody's, and payload that comes before its connection.
+//! while it runs, payload of no connection, and payload that comes before its connection.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
@@ -9,17 +9,18 @@ use std::time::Duration;
 
 use erb_check::net::Conn;
 use erb_e2e::calls::{bulk, expect, get, set};
-use erb_e2e::lab::{STALL, STATE_WAIT, TestLab, wait};
+use erb_e2e::lab::{STALL, STATE_WAIT, TestLab, until_there, wait};
 use erb_e2e::process::Owned;
 use erb_hostile::Forger;
 use erb_lab::{End, netns};
+use erb_steady::skipped;
 use serde_json::Value;
 
 /// Where the second server listens.
 const OTHER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 3);
 /// The bound on what comes by Redis's push, and some time for a busy machine.
 const SOON: Duration = Duration::from_millis(1500);
-/// Reads that must all be answered by whoever is asked.
+/// Reads that must all be answered by the server that is asked.
 const READS: u64 = 100;
 
 fn config_set(conn: &mut Conn, key: &str, value: &str) {
@@ -37,7 +38,7 @@ fn other_server(lab: &TestLab) -> (Owned, SocketAddr) {
     let address = SocketAddr::from((OTHER, state.redis_port));
     let mut command = lab.redis(End::Server, state.redis_port);
     let server = Owned::start(command.args(["--bind", &OTHER.to_string()]));
-    wait(STATE_WAIT, || {
+    until_there("redis-server", || {
         lab.inside(End::Client, || Conn::connect(address, STALL).map(drop))
             .map_err(|e| format!("{e:#}"))
     });
@@ -85,19 +86,24 @@ fn another_server_on_another_address_answers_for_itself() {
     });
     let mut ours = lab.client();
     lab.heat(&mut ours, "k");
-    let before = lab.counters();
-    for round in 0..20 {
-        let mut theirs = lab.client_to(address);
-        let value = format!("theirs{round}");
-        set(&mut theirs, "k", &value);
-        assert_eq!(get(&mut theirs, "k").as_deref(), Some(&*value));
-        expect(&mut ours, "GET k", &bulk("ours"));
-    }
-    let after = lab.counters();
-    let moved = after.moved(&before);
-    assert_eq!(after.since(&before, "FAST_GET"), 20, "{moved}");
-    assert!(after.since(&before, "UP_FOREIGN") >= 40, "{moved}");
-    assert_eq!(after.since(&before, "GATE_SHUT"), 0, "{moved}");
+    wait(STATE_WAIT, || {
+        let before = lab.counters();
+        for round in 0..20 {
+            let mut theirs = lab.client_to(address);
+            let value = format!("theirs{round}");
+            set(&mut theirs, "k", &value);
+            assert_eq!(get(&mut theirs, "k").as_deref(), Some(&*value));
+            expect(&mut ours, "GET k", &bulk("ours"));
+        }
+        let after = lab.counters();
+        let moved = after.moved(&before);
+        assert!(after.since(&before, "UP_FOREIGN") >= 40, "{moved}");
+        assert_eq!(after.since(&before, "GATE_SHUT"), 0, "{moved}");
+        // A lease may come late.
+        (after.since(&before, "FAST_GET") == 20)
+            .then_some(())
+            .ok_or(moved)
+    });
     lab.assert_settled();
 }
 
@@ -135,11 +141,16 @@ fn redis_moves_to_another_port_and_back() {
     let mut reader = lab.client();
     set(&mut reader, "k", "home");
     lab.heat(&mut reader, "k");
-    assert!(fast_reads(&lab, &mut reader, "home") > READS / 2);
+    wait(STATE_WAIT, || {
+        let fast = fast_reads(&lab, &mut reader, "home");
+        (fast > READS / 2)
+            .then_some(())
+            .ok_or_else(|| format!("{fast} of {READS}"))
+    });
     lab.assert_settled();
 }
 
-/// Payload on the port from somebody who has no connection closes nothing, also beside a connection
+/// Payload on the port from a sender that has no connection closes nothing, also beside a connection
 /// that has never said anything.
 #[test]
 fn payload_without_a_connection_closes_nothing() {
@@ -155,17 +166,22 @@ fn payload_without_a_connection_closes_nothing() {
     let mut forger = lab
         .inside(End::Client, || Forger::new(server, victims, 7))
         .expect("raw socket");
-    let before = lab.counters();
-    for _ in 0..50 {
-        forger.send_stray().expect("send");
-        expect(&mut reader, "GET k", &bulk("v"));
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let after = lab.counters();
-    let moved = after.moved(&before);
-    assert_eq!(after.since(&before, "SOCK_LISTEN"), 50, "{moved}");
-    assert!(after.since(&before, "FAST_GET") >= 45, "{moved}");
-    assert_eq!(after.since(&before, "GATE_SHUT"), 0, "{moved}");
+    wait(STATE_WAIT, || {
+        let before = lab.counters();
+        for _ in 0..50 {
+            forger.send_stray().expect("send");
+            expect(&mut reader, "GET k", &bulk("v"));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let after = lab.counters();
+        let moved = after.moved(&before);
+        assert_eq!(after.since(&before, "SOCK_LISTEN"), 50, "{moved}");
+        assert_eq!(after.since(&before, "GATE_SHUT"), 0, "{moved}");
+        // A lease may come late.
+        (after.since(&before, "FAST_GET") >= 45)
+            .then_some(())
+            .ok_or(moved)
+    });
     drop(silent);
     lab.assert_settled();
 }
@@ -193,7 +209,7 @@ fn fast_open(address: SocketAddr, command: &[u8]) -> Conn {
 }
 
 /// Where Fast Open is forced on Redis's listener, a write in a SYN reaches Redis only when it is seen:
-/// nobody reads the old value behind its reply.
+/// no read shows the old value after its reply.
 #[test]
 fn a_write_in_a_syn_is_not_hidden() {
     let lab = TestLab::boosted_with("fastopen", &["--direct"]);
@@ -244,7 +260,7 @@ fn transparent_proxy(lab: &TestLab, ports: &str) -> Option<()> {
     match nft.arg(rules).output() {
         Ok(output) if output.status.success() => {}
         other => {
-            eprintln!("skipped: no TPROXY here: {other:?}");
+            skipped(format_args!("no TPROXY here: {other:?}"));
             return None;
         }
     }

@@ -25,6 +25,7 @@ use erb_e2e::lab::{STALL, STATE_WAIT, TestLab, scaled, wait};
 use erb_e2e::process::{Owned, run};
 use erb_e2e::stop::Stop;
 use erb_lab::End;
+use erb_steady::too_slow;
 
 use crate::master::replica;
 
@@ -342,7 +343,7 @@ fn what_is_made_of_redis_under_load_is_a_prefix_and_at_the_end_all() {
         let taken = taken_under_load(&lab, &mut follower, kept.path());
         drop(end);
         let ends = writers.into_iter().map(|writer| writer.join());
-        let all = ends.map(|end| History::of(end.expect("a writer")));
+        let all = ends.map(|end| History::of(end.expect("a thread of this test panicked")));
         let all: Vec<History> = all.collect();
         (all, taken, follower, running)
     });
@@ -350,7 +351,6 @@ fn what_is_made_of_redis_under_load_is_a_prefix_and_at_the_end_all() {
     let count: usize = all.iter().map(|history| history.writes.len()).sum();
     let absorbed = lab.counters().get("ABSORBED");
     println!("{count} writes, {absorbed} SETs answered");
-    assert!(absorbed > count as u64 / 2, "{absorbed} of {count}");
     for (what, view, since) in &views {
         judge(what, view, &all, *since);
     }
@@ -364,11 +364,16 @@ fn what_is_made_of_redis_under_load_is_a_prefix_and_at_the_end_all() {
     assert_eq!(caught_up(&lab, &mut follower), master, "replica and master");
     assert_eq!(logged(&lab, kept.path()), master, "log and master");
     sleep(Duration::from_millis(SHORT_MS));
-    let count = ["EVAL_RO", "return #redis.call('KEYS', '*')", "0"];
-    let count = lab.client().call(&count).expect("EVAL_RO");
+    let keys = ["EVAL_RO", "return #redis.call('KEYS', '*')", "0"];
+    let keys = lab.client().call(&keys).expect("EVAL_RO");
     let wanted = format!(":{}\r\n", master.len());
-    assert_eq!(String::from_utf8_lossy(&count), wanted, "keys at the end");
+    assert_eq!(String::from_utf8_lossy(&keys), wanted, "keys at the end");
     lab.assert_settled();
+    if absorbed <= count as u64 / 2 {
+        too_slow(format_args!(
+            "{absorbed} SETs of {count} writes were answered"
+        ));
+    }
 }
 
 /// What is wrong, what a view has, and since when a master was asked for it.

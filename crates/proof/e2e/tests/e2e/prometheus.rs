@@ -6,12 +6,12 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
-use erb_e2e::lab::{STATE_WAIT, TestLab, wait};
+use erb_e2e::lab::{STALL, STATE_WAIT, TestLab, wait};
 use erb_e2e::process::{Owned, run};
 use erb_lab::End;
 use erb_lab::servers::{self, CANNOT_BE_HAD};
+use erb_steady::skipped;
 
 const ERB: &str = "127.0.0.1:9279";
 const PROMETHEUS: &str = "127.0.0.1:9090";
@@ -23,7 +23,7 @@ fn programs() -> Option<[PathBuf; 2]> {
         Err(error) => {
             let error = format!("{error:#}");
             assert!(error.contains(CANNOT_BE_HAD), "{error}");
-            println!("skipped: {error}");
+            skipped(error);
             None
         }
     }
@@ -51,8 +51,8 @@ fn query(lab: &TestLab, query: &str) -> Result<String, String> {
     );
     let to: SocketAddr = PROMETHEUS.parse().expect("an address");
     let answer = lab.inside(End::Server, || {
-        let mut stream = TcpStream::connect_timeout(&to, Duration::from_secs(2))?;
-        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+        let mut stream = TcpStream::connect_timeout(&to, STALL)?;
+        stream.set_read_timeout(Some(STALL))?;
         stream.write_all(request.as_bytes())?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).map(|_| answer)

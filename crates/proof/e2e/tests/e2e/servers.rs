@@ -9,16 +9,17 @@ use erb_check::net::Conn;
 use erb_check::shadow::{self, ShadowArgs};
 use erb_check::unseen::{self, UnseenArgs};
 use erb_e2e::calls::{call, expect, get, set};
-use erb_e2e::lab::{TestLab, arguments, scaled};
+use erb_e2e::lab::{STATE_WAIT, TestLab, arguments, scaled, wait};
 use erb_lab::End;
 use erb_lab::servers::{CANNOT_BE_HAD, ServerProgram};
+use erb_steady::skipped;
 
 /// A boosted lab with that server, or nothing if there is no such package within reach.
 fn lab_of(server: ServerProgram, name: &str, words: &[&str]) -> Option<TestLab> {
     if let Err(error) = server.program() {
         let error = format!("{error:#}");
         assert!(error.contains(CANNOT_BE_HAD), "{error}");
-        println!("skipped: {error}");
+        skipped(error);
         return None;
     }
     let lab = TestLab::boosted_with(name, &[&["--direct"], words].concat());
@@ -29,7 +30,7 @@ fn lab_of(server: ServerProgram, name: &str, words: &[&str]) -> Option<TestLab> 
 /// shows, shows within the lease; and all that with answers of ERB.
 fn assert_right(mut lab: TestLab) {
     let (target, plain) = (lab.address(), lab.plain_redis());
-    let seconds = scaled(8, 120);
+    let seconds = scaled(5, 120);
     let words = format!("--target {target} --shadow {plain} --seconds {seconds} --conns 30");
     let report = lab.inside(End::Client, || {
         shadow::execute(&arguments::<ShadowArgs>(&words)).expect("shadow")
@@ -76,6 +77,27 @@ fn answered(lab: &TestLab, conn: &mut Conn, key: &str) -> u64 {
     lab.counters().since(&before, "FAST_HGETALL")
 }
 
+/// Asks until most are answered: a lease may come late.
+fn is_answered(lab: &TestLab, conn: &mut Conn, key: &str) {
+    wait(STATE_WAIT, || {
+        let fast = answered(lab, conn, key);
+        (fast > 10)
+            .then_some(())
+            .ok_or_else(|| format!("{key}: {fast} of 30"))
+    });
+}
+
+/// The reply to HKEYS that ERB gives.
+fn keys_answered(lab: &TestLab, conn: &mut Conn, key: &str) -> String {
+    wait(STATE_WAIT, || {
+        let before = lab.counters();
+        let own = call(conn, &format!("HKEYS {key}"));
+        let after = lab.counters();
+        let is_fast = after.since(&before, "FAST_HKEYS") == 1;
+        is_fast.then_some(own).ok_or_else(|| after.moved(&before))
+    })
+}
+
 /// A hash table is answered in Redis's own order, as long as nothing changes it; where the server knows
 /// fields that expire, only while its database has none.
 fn assert_tables(server: ServerProgram, name: &str, word: &str, fields_expire: bool) {
@@ -84,40 +106,41 @@ fn assert_tables(server: ServerProgram, name: &str, word: &str, fields_expire: b
     };
     let (mut admin, mut client) = (lab.unseen(), lab.client());
     expect(&mut admin, &table("h"), ":10\r\n");
-    assert!(answered(&lab, &mut client, "h") > 10);
+    is_answered(&lab, &mut client, "h");
     for value in ["short", &"x".repeat(200)] {
         let whole = call(&mut admin, "HGETALL h");
         assert_eq!(call(&mut client, "HGETALL h"), whole);
         expect(&mut client, &format!("HSET h field3 {value}"), ":0\r\n");
         let own = format!("${}\r\n{value}\r\n", value.len());
         expect(&mut client, "HGET h field3", &own);
-        assert!(answered(&lab, &mut client, "h") > 10);
+        is_answered(&lab, &mut client, "h");
     }
     // What Redis has begun to rehash it goes on with whenever a field is asked for.
     for size in [6, 10, 17, 33] {
         let key = format!("r{size}");
         expect(&mut admin, &fields(&key, size), &format!(":{size}\r\n"));
-        assert!(answered(&lab, &mut client, &key) > 10);
+        is_answered(&lab, &mut client, &key);
         for field in 0..100 {
             call(&mut admin, &format!("HGET {key} field{field}"));
         }
-        let before = lab.counters();
-        let own = call(&mut client, &format!("HKEYS {key}"));
-        assert_eq!(lab.counters().since(&before, "FAST_HKEYS"), 1);
+        let own = keys_answered(&lab, &mut client, &key);
         assert_eq!(call(&mut admin, &format!("HKEYS {key}")), own);
     }
     if fields_expire {
         expect(&mut admin, &table("other"), ":10\r\n");
         let expires = |key, ms| format!("HPEXPIRE {key} {ms} FIELDS 1 field3");
         expect(&mut admin, &expires("other", 900_000), "*1\r\n:1\r\n");
-        expect(&mut admin, &expires("h", 1_000), "*1\r\n:1\r\n");
+        // It is there still when ERB was asked, however busy the machine is, and then it is not.
+        expect(&mut admin, &expires("h", 600_000), "*1\r\n:1\r\n");
         sleep(Duration::from_millis(200));
         assert_eq!(answered(&lab, &mut client, "h"), 0, "a field may expire");
-        sleep(Duration::from_secs(1));
+        expect(&mut admin, &expires("h", 200), "*1\r\n:1\r\n");
+        sleep(Duration::from_millis(400));
         expect(&mut client, "HGET h field3", "$-1\r\n");
         expect(&mut admin, "DEL other", ":1\r\n");
+        // None may.
         expect(&mut client, "HSET h field3 back", ":1\r\n");
-        assert!(answered(&lab, &mut client, "h") > 10, "none may");
+        is_answered(&lab, &mut client, "h");
     }
     lab.assert_settled();
 }

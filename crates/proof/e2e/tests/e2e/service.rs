@@ -11,6 +11,7 @@ use erb_e2e::calls::{get, set};
 use erb_e2e::lab::{STATE_WAIT, TestLab, erb_bin, wait};
 use erb_e2e::process::{Owned, signal};
 use erb_lab::End;
+use erb_steady::{out_of_patience, patient};
 use nix::sys::signal::Signal;
 
 /// Exit code of `erb --help`.
@@ -47,10 +48,10 @@ impl Manager {
 
     #[track_caller]
     fn must_hear(&self, word: &str) -> String {
-        let until = Instant::now() + STATE_WAIT;
+        let until = Instant::now() + patient(STATE_WAIT);
         let mut heard = Vec::new();
         while Instant::now() < until {
-            let Some(said) = self.hears(STATE_WAIT) else {
+            let Some(said) = self.hears(patient(STATE_WAIT)) else {
                 break;
             };
             if said.starts_with(word) {
@@ -58,7 +59,7 @@ impl Manager {
             }
             heard.push(said);
         }
-        panic!("{word} is not in {heard:?}")
+        out_of_patience(format_args!("{word} is not in {heard:?}"))
     }
 }
 

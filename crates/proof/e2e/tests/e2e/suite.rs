@@ -6,13 +6,20 @@ use std::process::Command;
 use erb_e2e::lab::{erb_bin, scaled};
 use erb_e2e::turn::{Turn, locked};
 use erb_lab::servers::CANNOT_BE_HAD;
+use erb_steady::{skipped, too_slow};
 use serde_json::Value;
 
 /// `erb check suite` refuses to run twice at a time; these tests wait for each other.
 const LOCK: &str = "/run/lock/erb-e2e-suite.lock";
-/// Tests that pass in the quick files; some hundred fewer than with Redis 7.0.15, so that another
-/// version's suite does as well.
-const PASSED_MIN: u64 = 700;
+/// Tests that pass in the whole suite, or in these files; many fewer than with Redis 7.0.15, so that another version's
+/// suite does as well.
+const PASSED_MIN: (u64, u64) = (250, 700);
+/// Quick files that do more than read strings: those that do are played with answers below.
+const OTHERS: &[&str] = &[
+    "--fast",
+    "--tests",
+    "unit/info-command,unit/type/hash,unit/expire,unit/quit,unit/pubsub,unit/functions,unit/pause,unit/tracking",
+];
 /// Files that read strings, and what goes with it. Left out is what ERB cannot answer: fields of large
 /// hashes (unit/type/hash), reads that are tracked (unit/tracking).
 const READING: &str = "unit/protocol,unit/keyspace,unit/type/string,unit/type/incr,unit/bitops,\
@@ -32,7 +39,7 @@ fn same(words: &[&str]) -> Option<Value> {
         .expect("start erb");
     let said = String::from_utf8_lossy(&output.stderr);
     if said.contains("cannot get the source package") || said.contains(CANNOT_BE_HAD) {
-        println!("skipped: {said}");
+        skipped(said);
         return None;
     }
     let report: Value = serde_json::from_slice(&output.stdout)
@@ -45,8 +52,12 @@ fn same(words: &[&str]) -> Option<Value> {
         .collect();
     assert!(differing.is_empty(), "{differing:#?}");
     println!("{:#}", report["reads"]);
+    assert_eq!(report["same"], true, "{said}");
+    // All ended the same: then it is the share of reads that ERB had to answer.
+    if output.status.code() == Some(1) {
+        too_slow(format_args!("{said}{:#}", report["reads"]));
+    }
     assert_eq!(output.status.code(), Some(0), "{said}{:#}", report["reads"]);
-    assert_eq!(report["same"], true);
     let answered = report["answered"].as_object().expect("counters");
     assert!(!answered.is_empty(), "ERB answered nothing: {said}");
     Some(report)
@@ -59,9 +70,10 @@ fn passed(report: &Value) -> u64 {
 
 #[test]
 fn redis_own_suite_ends_the_same_test_by_test() {
-    if let Some(report) = same(scaled(&["--fast"][..], &[])) {
+    if let Some(report) = same(scaled(OTHERS, &[])) {
         let passed = passed(&report);
-        assert!(passed >= PASSED_MIN, "only {passed} tests passed");
+        let least = scaled(PASSED_MIN.0, PASSED_MIN.1);
+        assert!(passed >= least, "only {passed} tests passed");
     }
 }
 
@@ -70,8 +82,10 @@ fn same_with_answers(words: &[&str]) {
     let repeated = ["--fast", "--repeat-reads", "--share-min", SHARE_MIN];
     if let Some(report) = same(&[&repeated[..], words].concat()) {
         let gets = &report["reads"]["commands"]["get"];
-        assert!(gets["fast"].as_u64() > Some(100), "{gets}");
         assert!(passed(&report) > 50);
+        if gets["fast"].as_u64() <= Some(100) {
+            too_slow(format_args!("few reads were ERB's: {gets}"));
+        }
     }
 }
 

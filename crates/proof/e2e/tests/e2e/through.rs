@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Write-through: what a SET says is answered from its reply on, and hides what nobody sees for no longer than
+//! Write-through: what a SET says is answered from its reply on, and hides what no packet shows for no longer than
 //! the lease.
 
 use std::time::{Duration, Instant};
 
 use erb_check::net::Conn;
 use erb_e2e::calls::{expect, get, set};
-use erb_e2e::lab::{TestLab, scaled};
+use erb_e2e::lab::{STATE_WAIT, TestLab, scaled, wait};
 
 /// How long a change that no packet shows may be hidden: the lease.
 const HIDDEN_MAX: Duration = Duration::from_millis(100);
 
-/// How long behind the answer to an unseen change of `key` a read was sent that did not show it.
+/// How long after the answer to an unseen change of `key` a read was sent that did not show it.
 fn hidden(reader: &mut Conn, key: &str, (old, new): (&str, &str)) -> Duration {
     let done = Instant::now();
     let mut hidden = Duration::ZERO;
@@ -27,6 +27,24 @@ fn hidden(reader: &mut Conn, key: &str, (old, new): (&str, &str)) -> Duration {
     }
 }
 
+fn hides_nothing_for_long(conns: [&mut Conn; 3]) {
+    let [reader, writer, unseen] = conns;
+    let longest = wait(STATE_WAIT, || {
+        let mut longest = Duration::ZERO;
+        for round in 0..scaled(40, 400) {
+            let (old, new) = (format!("seen{round}"), format!("unseen{round}"));
+            set(writer, "k", &old);
+            assert_eq!(get(reader, "k").as_deref(), Some(&old[..]));
+            set(unseen, "k", &new);
+            longest = longest.max(hidden(reader, "k", (&old, &new)));
+        }
+        let any = (longest > Duration::ZERO).then_some(longest);
+        any.ok_or("nothing was answered after it".to_owned())
+    });
+    println!("hidden for {longest:?} at most");
+    assert!(longest <= HIDDEN_MAX, "hidden for {longest:?}");
+}
+
 #[test]
 fn what_a_set_says_is_answered_at_once_and_hides_nothing_for_long() {
     let lab = TestLab::boosted_with("through", &["--direct"]);
@@ -35,34 +53,27 @@ fn what_a_set_says_is_answered_at_once_and_hides_nothing_for_long() {
     lab.heat(&mut reader, "k");
     lab.heat(&mut writer, "k");
     let rounds = scaled(200, 2_000);
-    let before = lab.counters();
-    for round in 0..rounds {
-        let value = format!("seen{round}");
-        set(&mut writer, "k", &value);
-        for _ in 0..2 {
-            assert_eq!(get(&mut reader, "k").as_deref(), Some(&value[..]));
-            assert_eq!(get(&mut writer, "k").as_deref(), Some(&value[..]));
+    wait(STATE_WAIT, || {
+        let before = lab.counters();
+        for round in 0..rounds {
+            let value = format!("seen{round}");
+            set(&mut writer, "k", &value);
+            for _ in 0..2 {
+                assert_eq!(get(&mut reader, "k").as_deref(), Some(&value[..]));
+                assert_eq!(get(&mut writer, "k").as_deref(), Some(&value[..]));
+            }
         }
-    }
-    let after = lab.counters();
-    let moved = after.moved(&before);
-    assert_eq!(after.since(&before, "CACHE_EVICTED"), 0, "{moved}");
-    // But where the gate was shut or the lease came late, on a machine that does other things.
-    for (counter, least) in [("CACHE_WRITTEN", rounds * 3 / 4), ("FAST_GET", rounds * 2)] {
-        assert!(after.since(&before, counter) >= least, "{moved}");
-    }
-
-    let mut longest = Duration::ZERO;
-    for round in 0..scaled(40, 400) {
-        let (old, new) = (format!("seen{round}"), format!("unseen{round}"));
-        set(&mut writer, "k", &old);
-        assert_eq!(get(&mut reader, "k").as_deref(), Some(&old[..]));
-        set(&mut unseen, "k", &new);
-        longest = longest.max(hidden(&mut reader, "k", (&old, &new)));
-    }
-    println!("hidden for {longest:?} at most");
-    assert!(longest > Duration::ZERO, "nothing was answered behind it");
-    assert!(longest <= HIDDEN_MAX, "hidden for {longest:?}");
+        let after = lab.counters();
+        let moved = after.moved(&before);
+        assert_eq!(after.since(&before, "CACHE_EVICTED"), 0, "{moved}");
+        // But where the gate was shut or the lease came late, on a machine that does other things.
+        let least = [("CACHE_WRITTEN", rounds * 3 / 4), ("FAST_GET", rounds * 2)];
+        let all = least
+            .iter()
+            .all(|(counter, least)| after.since(&before, counter) >= *least);
+        all.then_some(()).ok_or(moved)
+    });
+    hides_nothing_for_long([&mut reader, &mut writer, &mut unseen]);
 
     // What Redis refuses says nothing.
     lab.heat(&mut reader, "k");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `erb trace`: each packet with its stage, verdict and every reason; and a data path that is the same
-//! before, behind and under it.
+//! before, after and under it.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -8,11 +8,13 @@ use std::process::{Child, ChildStderr, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
+use erb_check::net::Conn;
 use erb_e2e::calls::{call, expect, get, set};
 use erb_e2e::lab::{STATE_WAIT, TestLab, erb_bin, wait};
 use erb_e2e::process::signal;
 use erb_e2e::turn::Turn;
 use erb_lab::{End, xdp_pass};
+use erb_steady::out_of_patience;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -75,7 +77,9 @@ impl Trace {
         signal(self.pid(), Signal::SIGINT);
         let (code, text, said) = self.end();
         assert_eq!(code, Some(0), "{said}");
-        assert!(!said.contains("lost"), "{said}");
+        if said.contains("lost") {
+            out_of_patience(format_args!("it was too slow for all packets: {said}"));
+        }
         let read = |line: &str| serde_json::from_str(line).expect("a JSON object per line");
         text.lines().map(read).collect()
     }
@@ -108,6 +112,51 @@ pub(crate) fn assert_seen(
     );
 }
 
+/// What the counters must say for a trace to show it.
+const SHOWN: [&str; 7] = [
+    "FAST_PACKET",
+    "FAST_PACKET_TC",
+    "FAST_GET",
+    "TO_TC",
+    "REFUSE_MISS",
+    "REFUSE_COMMAND",
+    "MARK_TAKEN",
+];
+
+/// Asks until all of that has happened, which it does at once where no lease comes late. Returns a key that was missed.
+fn answered_in_both_tiers(lab: &TestLab, conn: &mut Conn) -> String {
+    let mut number = 0;
+    wait(STATE_WAIT, || {
+        number += 1;
+        let absent = format!("absent{number}");
+        set(conn, "seen", "value");
+        lab.heat(conn, "seen");
+        let before = lab.counters();
+        for _ in 0..20 {
+            // The acknowledgement of the slow reply comes with the next request: the TC tier's.
+            get(conn, &absent);
+            get(conn, "seen");
+            get(conn, "seen");
+        }
+        set(conn, "seen", "other");
+        call(conn, "ECHO hello");
+        let after = lab.counters();
+        let all = SHOWN.iter().all(|name| after.since(&before, name) > 0);
+        all.then_some(absent).ok_or_else(|| after.moved(&before))
+    })
+}
+
+/// Waits until nothing is under way: an acknowledgement may come 40 ms late, and later where others have the processor.
+fn quiet(lab: &TestLab) {
+    wait(STATE_WAIT, || {
+        let before = lab.counters();
+        sleep(WRITTEN);
+        let after = lab.counters();
+        let still = TOLD.iter().all(|name| after.since(&before, name) == 0);
+        still.then_some(()).ok_or_else(|| after.moved(&before))
+    });
+}
+
 #[test]
 fn packets_are_shown_with_stage_verdict_and_every_reason() {
     let lab = TestLab::boosted("trace");
@@ -117,14 +166,7 @@ fn packets_are_shown_with_stage_verdict_and_every_reason() {
     let trace = Trace::start(&lab, &["--json"]);
     lab.heat(&mut conn, "seen");
     let before = lab.counters();
-    for _ in 0..20 {
-        // The acknowledgement of the slow reply comes with the next request: the TC tier's.
-        get(&mut conn, "absent");
-        get(&mut conn, "seen");
-        get(&mut conn, "seen");
-    }
-    set(&mut conn, "seen", "other");
-    call(&mut conn, "ECHO hello");
+    let absent = answered_in_both_tiers(&lab, &mut conn);
     expect(&mut conn, "AUTH default secret-word", "+OK\r\n");
     let after = lab.counters();
     let packets = trace.packets();
@@ -133,11 +175,8 @@ fn packets_are_shown_with_stage_verdict_and_every_reason() {
     seen(hit, "XDP", ("answered", "FAST_GET"));
     seen(hit, "XDP", ("to TC", "TO_TC"));
     seen(hit, "TC ingress", ("answered", "FAST_PACKET_TC"));
-    seen(
-        ("GET", Some("absent")),
-        "XDP",
-        ("up translated", "REFUSE_MISS"),
-    );
+    let missed = ("up translated", "REFUSE_MISS");
+    seen(("GET", Some(&absent)), "XDP", missed);
     let write = ("SET", Some("seen"));
     seen(write, "XDP", ("up translated", "REFUSE_COMMAND"));
     seen(write, "XDP", ("up translated", "MARK_TAKEN"));
@@ -170,14 +209,33 @@ fn packets_are_shown_with_stage_verdict_and_every_reason() {
     lab.assert_settled();
 }
 
+/// What a trace tells of each time that it is counted.
+const TOLD: [&str; 16] = [
+    "FAST_PACKET",
+    "FAST_PACKET_TC",
+    "FAST_GET",
+    "TO_TC",
+    "UP_TRANSLATED",
+    "REFUSE_MISS",
+    "REFUSE_COMMAND",
+    "REFUSE_MARKED",
+    "REFUSE_LEASE",
+    "PURE_ACK_UP",
+    "PURE_ACK_DROPPED",
+    "EGRESS_PLAIN",
+    "EGRESS_TRANSLATED",
+    "EGRESS_CLONE",
+    "MARK_TAKEN",
+    "MARK_RELEASED",
+];
+
 #[test]
 fn what_is_told_adds_up_to_what_is_counted() {
     let lab = TestLab::boosted("tracesum");
     let mut conn = lab.client();
     set(&mut conn, "seen", "value");
     lab.heat(&mut conn, "seen");
-    // Quiet, so that nothing is under way when counting begins.
-    sleep(WRITTEN);
+    quiet(&lab);
     let trace = Trace::start(&lab, &["--json"]);
     let before = lab.counters();
     for _ in 0..200 {
@@ -186,7 +244,7 @@ fn what_is_told_adds_up_to_what_is_counted() {
         get(&mut conn, "seen");
         set(&mut conn, "other", "1");
     }
-    sleep(WRITTEN);
+    quiet(&lab);
     let after = lab.counters();
     let mut told: BTreeMap<String, u64> = BTreeMap::new();
     for packet in trace.packets() {
@@ -195,24 +253,7 @@ fn what_is_told_adds_up_to_what_is_counted() {
             *told.entry(name).or_default() += reason["count"].as_u64().expect("a count");
         }
     }
-    for name in [
-        "FAST_PACKET",
-        "FAST_PACKET_TC",
-        "FAST_GET",
-        "TO_TC",
-        "UP_TRANSLATED",
-        "REFUSE_MISS",
-        "REFUSE_COMMAND",
-        "REFUSE_MARKED",
-        "REFUSE_LEASE",
-        "PURE_ACK_UP",
-        "PURE_ACK_DROPPED",
-        "EGRESS_PLAIN",
-        "EGRESS_TRANSLATED",
-        "EGRESS_CLONE",
-        "MARK_TAKEN",
-        "MARK_RELEASED",
-    ] {
+    for name in TOLD {
         let told = told.get(name).copied().unwrap_or_default();
         assert_eq!(told, after.since(&before, name), "{name}");
     }
@@ -237,21 +278,24 @@ fn one_key_one_client_a_number_of_packets() {
     assert_eq!(commands, ["GET", "MSET"]);
     assert_eq!(packets[0]["key"], "\"a b\"");
     let client = lab.lab().state().client.ipv4.to_string();
-    let trace = Trace::start(&lab, &["--client", &client, "--limit", "3", "--explain"]);
     let mut other = lab.client_to(lab.address6());
-    get(&mut other, "by-v6");
-    for _ in 0..3 {
-        get(&mut conn, "by-v4");
-    }
-    let (code, text, said) = trace.end();
-    assert_eq!(code, Some(0), "{said}");
-    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with(' ')).collect();
-    assert_eq!(lines.len(), 3, "{text}");
-    assert!(lines.iter().all(|line| line.contains(&client)), "{text}");
-    assert!(
-        text.contains("    REFUSE_MISS            key not in the cache\n"),
-        "{text}"
-    );
+    let mut number = 0;
+    // Where a lease comes late that is the reason.
+    wait(STATE_WAIT, || {
+        number += 1;
+        let trace = Trace::start(&lab, &["--client", &client, "--limit", "3", "--explain"]);
+        get(&mut other, "by-v6");
+        for _ in 0..3 {
+            get(&mut conn, &format!("by-v4-{number}"));
+        }
+        let (code, text, said) = trace.end();
+        assert_eq!(code, Some(0), "{said}");
+        let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with(' ')).collect();
+        assert_eq!(lines.len(), 3, "{text}");
+        assert!(lines.iter().all(|line| line.contains(&client)), "{text}");
+        let why = "    REFUSE_MISS            key not in the cache\n";
+        text.contains(why).then_some(()).ok_or(text)
+    });
 }
 
 /// No trace is at work, and the programs are ERB's own.
@@ -325,18 +369,20 @@ fn a_replacement_and_a_detach_go_their_way_under_a_trace() {
     );
     // What XDP sends is lost where the other end has no program: the timer sends it again.
     lab.exec(End::Client, &["ip", "link", "set", "c0", "xdp", "off"]);
-    let trace = Trace::start(&lab, &["--json"]);
-    for _ in 0..5 {
-        get(&mut conn, "seen");
-    }
-    let packets = trace.packets();
-    assert!(
-        packets.iter().any(|packet| packet["stage"] == "timer"
-            && packet["direction"] == "out"
-            && packet["verdict"] == "sent again"
-            && has_reason(packet, "REPLAY_TIMEOUT")),
-        "{packets:#?}"
-    );
+    wait(STATE_WAIT, || {
+        let trace = Trace::start(&lab, &["--json"]);
+        for _ in 0..5 {
+            get(&mut conn, "seen");
+        }
+        let packets = trace.packets();
+        let found = packets.iter().any(|packet| {
+            packet["stage"] == "timer"
+                && packet["direction"] == "out"
+                && packet["verdict"] == "sent again"
+                && has_reason(packet, "REPLAY_TIMEOUT")
+        });
+        found.then_some(()).ok_or_else(|| format!("{packets:#?}"))
+    });
     let client = &lab.lab().state().client;
     xdp_pass::attach(&client.namespace, &client.device).expect("the program again");
     // Programs of another build cannot be traced: it ends, and they stay at work.

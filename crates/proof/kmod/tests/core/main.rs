@@ -9,6 +9,8 @@ mod mistakes;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use erb_steady::set_up_failed;
+
 /// What clang adds to the program.
 #[derive(Clone, Copy)]
 enum Sanitizer {
@@ -29,13 +31,13 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..")
 }
 
-/// Builds `core.c` under a name that no other test uses. None: this machine has no such sanitizer.
-fn build(name: &str, sanitizer: Sanitizer) -> Option<PathBuf> {
+/// Builds `core.c` under a name that no other test uses.
+fn build(name: &str, sanitizer: Sanitizer) -> PathBuf {
     compiled(name, sanitizer, &root().join("kmod"))
 }
 
 /// The same, with the core that is in this folder.
-fn compiled(name: &str, sanitizer: Sanitizer, kmod: &Path) -> Option<PathBuf> {
+fn compiled(name: &str, sanitizer: Sanitizer, kmod: &Path) -> PathBuf {
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let with = |sanitizer: Option<Sanitizer>| {
         let mut clang = erb_clang::clang().expect("a clang");
@@ -57,12 +59,14 @@ fn compiled(name: &str, sanitizer: Sanitizer, kmod: &Path) -> Option<PathBuf> {
         erb_clang::start(clang).and_then(erb_clang::finish)
     };
     match with(Some(sanitizer)) {
-        Ok(()) => Some(program),
+        Ok(()) => program,
         // That it builds without is looked at all the same: then it is the run-time library that is missing.
         Err(said) => {
             with(None).unwrap_or_else(|said| panic!("{said}"));
-            eprintln!("skipped: no {} sanitizer: {said}", sanitizer.name());
-            None
+            let name = sanitizer.name();
+            set_up_failed(format_args!(
+                "clang's {name} sanitizer is missing: scripts/setup.sh installs it: {said}"
+            ))
         }
     }
 }

@@ -128,10 +128,9 @@ fn each_mistake_is_found() {
         };
         let name = format!("mistake-{number}");
         let kmod = edited(file, find, replace, &format!("{name}.d"));
-        let Some(program) = compiled(&name, sanitizer, &kmod) else {
-            return;
-        };
-        let is_found = (1..=5).any(|seed: u32| {
+        let program = compiled(&name, sanitizer, &kmod);
+        // Most are found by the first; threads that never meet on a machine of one processor need more.
+        let is_found = (1..=20).any(|seed: u32| {
             let folder = tempfile::tempdir().expect("a folder");
             let arguments = [command, &seed.to_string(), "10000"];
             let done = run(&program, &arguments, folder.path());
@@ -141,5 +140,5 @@ fn each_mistake_is_found() {
             unseen.push(find);
         }
     }
-    assert!(unseen.is_empty(), "nobody sees: {unseen:#?}");
+    assert!(unseen.is_empty(), "not seen: {unseen:#?}");
 }

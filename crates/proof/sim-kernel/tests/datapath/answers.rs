@@ -248,10 +248,11 @@ fn an_answer_that_is_too_long_for_the_way_comes_in_pieces() {
     assert_eq!(scene.path.stat(erb_abi::STAT_REFUSE_MSS), 1);
 }
 
-/// A simulated packet may cost 60 us in all: a million in a minute.
+/// A hit may not cost more than what goes up and comes back, or the simulator's millions of packets take hours.
 #[test]
 fn a_hit_leaves_time_for_the_rest() {
-    const ROUNDS: u32 = 20_000;
+    // So many replies that are not acknowledged fit a window.
+    const ROUNDS: u32 = 2_000;
     let mut scene = Scene::new(DatapathConfig::default());
     scene.warm();
     scene.fill(b"key", b"value");
@@ -261,9 +262,21 @@ fn a_hit_leaves_time_for_the_rest() {
         assert_eq!(scene.send(&request).0, Xdp::Tx);
         scene.ack = scene.ack.wrapping_add(11);
     }
-    let took = start.elapsed() / ROUNDS;
-    println!("{took:?} per hit, frame built and checked included");
-    assert!(took < std::time::Duration::from_micros(60), "{took:?}");
+    let hit = start.elapsed() / ROUNDS;
+    let mut scene = Scene::new(DatapathConfig::default());
+    scene.warm();
+    let start = std::time::Instant::now();
+    let request = get(b"absent");
+    for _ in 0..ROUNDS {
+        assert_eq!(scene.send(&request).0, Xdp::Pass, "{:?}", reasons(&scene));
+        scene.served(request.len(), b"$-1\r\n");
+        scene.settle();
+    }
+    let miss = start.elapsed() / ROUNDS;
+    println!("{hit:?} per hit, {miss:?} per miss, frames built and checked included");
+    if hit > miss {
+        erb_steady::too_slow(format_args!("{hit:?} per hit, {miss:?} per miss"));
+    }
 }
 
 fn reasons(scene: &Scene) -> Vec<(&'static str, u64)> {

@@ -84,7 +84,7 @@ const OUT_OF_BOUNDS: [(&str, &str, &str); 3] = [
 #[test]
 fn the_sanitizer_sees_what_is_out_of_bounds() {
     if !erb_sim_kernel::SANITIZED {
-        println!("skipped: not built with sanitizers, see crates/proof/sim-kernel/sanitize");
+        erb_steady::skipped("not built with sanitizers, see crates/proof/sim-kernel/sanitize");
         return;
     }
     if let Ok(number) = std::env::var(VICTIM) {

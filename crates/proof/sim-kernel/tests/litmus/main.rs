@@ -67,7 +67,7 @@ fn each_protocol_has_a_twin_about_the_same() {
 #[test]
 fn herd7_agrees() {
     let Ok(version) = Command::new("herd7").arg("-version").output() else {
-        println!("skipped: herd7 (herdtools7) is not installed, nor has Debian a package of it");
+        erb_steady::skipped("herd7 (herdtools7) is not installed, nor has Debian a package of it");
         return;
     };
     println!("herd7 {}", String::from_utf8_lossy(&version.stdout).trim());

@@ -10,6 +10,7 @@ mod functions;
 mod generated;
 mod parts;
 mod sources;
+mod unsteady;
 mod versions;
 mod wall;
 mod watched;

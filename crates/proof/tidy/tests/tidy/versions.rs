@@ -22,11 +22,7 @@ const SAID_AGAIN: [(&str, &[&str], &str); 9] = [
         &["crates/tools/vm/src/lib.rs"],
         r"Wanted::Series\(\((\d+), (\d+)\)\)",
     ),
-    (
-        "ERB_KERNEL_MIN",
-        &["test"],
-        r"kernels=\((\d+)\.(\d+) newest\)",
-    ),
+    ("ERB_KERNEL_MIN", &["scripts/step"], r"oldest=(\d+)\.(\d+)"),
     (
         "ERB_REDIS_MIN",
         &[".md"],
@@ -39,7 +35,9 @@ const SAID_AGAIN: [(&str, &[&str], &str); 9] = [
     ),
     (
         "ERB_CLANG_TRIED",
-        &[".md", ".rs", ".sh", "sanitize", "fuzz", "test", "run"],
+        &[
+            ".md", ".rs", ".sh", "sanitize", "fuzz", "test", "run", "step",
+        ],
         r"\b(?:lib)?clang(?:1|-format|-rt)?-(\d+)\b",
     ),
 ];

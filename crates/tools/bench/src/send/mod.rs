@@ -265,8 +265,9 @@ impl SendReport {
 
 #[cfg(test)]
 mod tests {
-    use std::thread;
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
+
+    use erb_steady::{skipped, wait_until};
 
     use super::*;
 
@@ -280,11 +281,9 @@ mod tests {
             let spent = source.send(way, stream, record, 32 << 20).expect("sent");
             let copied = spent.zero_copy_bytes + spent.kernel_copied_bytes;
             assert!(copied < 16 << 20, "{way:?}: {spent:?}");
-            let limit = Instant::now() + Duration::from_secs(10);
-            while local.taken_bytes() - before < 32 << 20 {
-                assert!(Instant::now() < limit, "{way:?}: not all was read");
-                thread::sleep(Duration::from_millis(1));
-            }
+            wait_until(Duration::from_secs(30), "all is read", || {
+                local.taken_bytes() - before >= 32 << 20
+            });
         }
     }
 
@@ -301,7 +300,7 @@ mod tests {
             (Way::ZeroCopy, 262_144),
         ] {
             if !source.has(way) {
-                println!("skipped: {way:?} cannot be had here");
+                skipped(format_args!("{way:?} cannot be had here"));
                 continue;
             }
             let before = sink.dropped_bytes().expect("read");
@@ -323,7 +322,7 @@ mod tests {
             Way::SendfileDaxPath,
         ] {
             if !source.has(way) {
-                println!("skipped: tmpfs has no O_DIRECT here");
+                skipped("tmpfs has no O_DIRECT here");
                 continue;
             }
             let (stream, _peer) = sink.connect().expect("connected");

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use erb_check::net::Conn;
 use erb_check::resp;
 
-const TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest silence, and longest start of a server: far beyond what a slow machine needs.
+const TIMEOUT: Duration = Duration::from_secs(120);
 /// Linux's shortest retransmission time-out.
 const RETRANSMISSION: Duration = Duration::from_millis(200);
 /// Tries to start a server, each on another free port.
@@ -30,7 +31,7 @@ impl Redis {
     pub fn start() -> Self {
         (0..START_TRIES)
             .find_map(|_| Self::try_start())
-            .expect("no redis-server could be started")
+            .unwrap_or_else(|| erb_steady::set_up_failed("no redis-server could be started"))
     }
 
     fn try_start() -> Option<Self> {
@@ -54,7 +55,11 @@ impl Redis {
             .arg(dir.path())
             .stdout(Stdio::null())
             .spawn()
-            .expect("redis-server is not installed: apt install redis-server");
+            .unwrap_or_else(|error| {
+                erb_steady::set_up_failed(format_args!(
+                    "redis-server is missing ({error}): scripts/setup.sh installs it"
+                ))
+            });
         let mut redis = Self {
             child,
             port,

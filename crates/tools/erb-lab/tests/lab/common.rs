@@ -11,7 +11,7 @@ use erb_lab::{
 };
 
 /// Longest wait for any one thing in these tests.
-pub const WAIT: Duration = Duration::from_secs(30);
+pub const WAIT: Duration = Duration::from_secs(120);
 /// The program under test.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_erb-lab");
 
@@ -47,7 +47,7 @@ impl TestLab {
     pub fn up(name: &str, direct: bool) -> Self {
         let lab = Lab::up(&config(name, direct, Mode::Off), &no_erb());
         Self(Some(lab.unwrap_or_else(|error| {
-            panic!("this test needs a lab: {error:#}")
+            erb_steady::set_up_failed(format_args!("this test needs a lab: {error:#}"))
         })))
     }
 

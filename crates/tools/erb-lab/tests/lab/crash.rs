@@ -6,9 +6,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use erb_lab::{End, Erb, Lab, LabState, Mode, Process, netns};
+use erb_steady::wait_until;
 use tempfile::TempDir;
 
 use crate::common::{WAIT, assert_gone, config, lab_command, no_erb};
@@ -109,7 +110,9 @@ fn what_a_crashed_up_left_is_removed() {
         .spawn()
         .unwrap();
     let process = Process::describe("sleep", child.id()).unwrap();
-    wait_until(|| netns::inode_of_process(process.pid) == netns::inode(&namespace).ok());
+    wait_until(WAIT, "the process is in its namespace", || {
+        netns::inode_of_process(process.pid) == netns::inode(&namespace).ok()
+    });
 
     let error = Lab::open(&name).unwrap_err().to_string();
     assert!(error.contains("damaged"), "{error}");
@@ -156,12 +159,4 @@ fn somebody_elses_namespace_is_left_alone() {
     assert!(error.contains("is there already"), "{error}");
     assert!(is_left, "a namespace that up did not make was removed");
     assert_gone(&config.name, &[]);
-}
-
-fn wait_until(condition: impl Fn() -> bool) {
-    let end = Instant::now() + WAIT;
-    while !condition() {
-        assert!(Instant::now() < end, "waited {WAIT:?} in vain");
-        thread::sleep(Duration::from_millis(5));
-    }
 }

@@ -8,7 +8,7 @@ use erb_lab::packet::{Batch, PacketSocket};
 use erb_lab::{netns, xdp_pass};
 use libbpf_sys::bpf_insn;
 
-use crate::common::TestLab;
+use crate::common::{TestLab, WAIT};
 
 /// Ethernet type for local experiments (IEEE 802.1, 0x88b5): no stack takes it up.
 const TYPE_EXPERIMENT: [u8; 2] = [0x88, 0xb5];
@@ -27,7 +27,7 @@ fn carry(from: &PacketSocket, to: &PacketSocket, frames: &[Vec<u8>]) -> Vec<Vec<
     );
     let mut batch = Batch::new();
     let mut seen: Vec<Vec<u8>> = Vec::new();
-    let end = Instant::now() + Duration::from_secs(3);
+    let end = Instant::now() + WAIT;
     while seen.len() < frames.len() && Instant::now() < end {
         to.receive(&mut batch).unwrap();
         let is_ours = |frame: &&[u8]| frame.windows(2).take(20).any(|two| two == TYPE_EXPERIMENT);

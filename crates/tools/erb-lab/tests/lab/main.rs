@@ -97,7 +97,7 @@ fn a_bad_link_shows_in_the_counters_and_never_in_the_bytes() {
         (10_000, 2_000)
     );
 
-    // Bounded twice: rounds, and every single wait.
+    // Until each fault has met some frame; every single wait is bounded.
     let end = Instant::now() + WAIT;
     let mut rounds = 0;
     while rounds < 10
@@ -118,10 +118,9 @@ fn a_bad_link_shows_in_the_counters_and_never_in_the_bytes() {
         rounds += 1;
     }
     let report = test.lab().link_report().unwrap();
-    assert!(
-        all_faults_seen(&report),
-        "after {rounds} rounds: {report:?}"
-    );
+    if !all_faults_seen(&report) {
+        erb_steady::out_of_patience(format_args!("after {rounds} rounds: {report:?}"));
+    }
     for counters in [report.to_server, report.to_client] {
         assert_eq!((counters.failed, counters.missed), (0, 0), "{counters:?}");
         assert!(counters.forwarded <= counters.received - counters.lost + counters.duplicated);

@@ -79,7 +79,7 @@ impl Play {
         let proxy = TcpListener::bind(here).unwrap();
         let client = TcpStream::connect(proxy.local_addr().unwrap()).unwrap();
         client
-            .set_read_timeout(Some(Duration::from_secs(10)))
+            .set_read_timeout(Some(Duration::from_secs(120)))
             .unwrap();
         proxy.set_nonblocking(true).unwrap();
         let told = Arc::clone(&shared);
@@ -245,9 +245,12 @@ fn a_connection_that_erb_never_knows_is_waited_for_once() {
     let start = Instant::now();
     play.say(GET);
     play.hear("$-1\r\n");
-    assert!(first > 2 * start.elapsed(), "{first:?}");
+    let second = start.elapsed();
     let (_, gets) = play.end();
     assert_eq!((gets.sent, gets.beyond), (2, 2));
+    if first <= 2 * second {
+        erb_steady::too_slow(format_args!("{first:?}, then {second:?}"));
+    }
 }
 
 #[test]
@@ -270,9 +273,13 @@ fn in_multi_and_at_the_end_nothing_is_kept_back() {
     thread::sleep(Duration::from_millis(20));
     play.client.shutdown(std::net::Shutdown::Write).unwrap();
     play.hear("$1\r\na\r\n");
-    assert!(start.elapsed() < Duration::from_millis(400));
+    let took = start.elapsed();
     let (_, gets) = play.end();
     assert_eq!((gets.queued, gets.slow), (1, 1));
+    // A single read that was kept back would take longer.
+    if took >= Duration::from_millis(500) {
+        erb_steady::out_of_patience(format_args!("{took:?}"));
+    }
 }
 
 #[test]
