@@ -470,7 +470,7 @@ fn as_child(what: &str) -> Command {
 #[test]
 fn an_ordinary_user_is_served_under_every_limit_and_told_what_lacks() {
     if !nix::unistd::geteuid().is_root() {
-        erb_steady::skipped("only root can become somebody else");
+        erb_steady::skipped("only root can change its user");
         return;
     }
     for limit in [0_u64, 65_536, 8 << 20] {

@@ -4,13 +4,13 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use erb_check::net::Conn;
 use erb_lab::{End, Lab, LabName, LinkChange, netns};
 use erb_report::{ConnLine, Status};
+use erb_steady::{ask, set_up_failed};
 pub use erb_steady::{long, scaled, wait};
-use erb_steady::{patient, set_up_failed};
 use nix::unistd::Pid;
 
 use crate::carrier;
@@ -24,8 +24,6 @@ pub const STALL: Duration = Duration::from_secs(120);
 const STALL_S: &str = "120";
 /// Longest wait for the daemon to serve, to refuse, or to settle its marks.
 pub const STATE_WAIT: Duration = Duration::from_secs(15);
-/// Between two looks at a status.
-const LOOK: Duration = Duration::from_millis(50);
 /// Port of the plain Redis in the client's namespace.
 const PLAIN_PORT: u16 = 6390;
 
@@ -75,17 +73,9 @@ pub fn arguments<A: clap::Args>(words: &str) -> A {
 ///
 /// # Panics
 /// As a failed set-up, with the last `Err`, if it does not.
-pub fn until_there<T>(what: &str, mut there: impl FnMut() -> Result<T, String>) -> T {
-    let (began, limit) = (Instant::now(), patient(STATE_WAIT));
-    loop {
-        match there() {
-            Ok(found) => return found,
-            Err(why) if began.elapsed() > limit => set_up_failed(format_args!(
-                "{what} does not answer after {limit:?}: {why}"
-            )),
-            Err(_) => std::thread::sleep(LOOK),
-        }
-    }
+pub fn until_there<T>(what: &str, there: impl FnMut() -> Result<T, String>) -> T {
+    ask(STATE_WAIT, there)
+        .unwrap_or_else(|why| set_up_failed(format_args!("{what} does not answer {why}")))
 }
 
 /// `erb lab up` or `down`.

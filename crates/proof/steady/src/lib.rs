@@ -113,8 +113,11 @@ pub fn wait<T>(limit: Duration, good: impl FnMut() -> Result<T, String>) -> T {
     ask(limit, good).unwrap_or_else(|why| out_of_patience(why))
 }
 
-/// What `good` gives, or its last `Err` after [`patient`]`(limit)`.
-fn ask<T>(limit: Duration, mut good: impl FnMut() -> Result<T, String>) -> Result<T, String> {
+/// Asks until `good` gives something, at most for [`patient`]`(limit)`.
+///
+/// # Errors
+/// The last `Err` and how long it was asked, if that takes too long.
+pub fn ask<T>(limit: Duration, mut good: impl FnMut() -> Result<T, String>) -> Result<T, String> {
     let (began, limit) = (Instant::now(), patient(limit));
     loop {
         match good() {

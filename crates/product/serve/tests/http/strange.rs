@@ -296,7 +296,7 @@ impl Drop for Other {
 fn is_root() -> bool {
     let root = nix::unistd::geteuid().is_root();
     if !root {
-        erb_steady::skipped("only root can become somebody else");
+        erb_steady::skipped("only root can change its user");
     }
     root
 }
