@@ -27,7 +27,7 @@ const OUTSIDE: [(&str, &[&str]); 7] = [
         ],
     ),
     ("kmod/", &["kmod", "kmod-vm", "tidy"]),
-    ("docs/", &["tidy"]),
+    ("docs/", &["book", "tidy"]),
     ("dist/", &["tidy", "watch"]),
     ("scripts/", &["tidy"]),
     (".ci/", &["tidy"]),
@@ -124,7 +124,7 @@ impl Uses {
             reached
                 .extend(outside.flat_map(|(_, crates)| crates.iter().map(|it| (*it).to_owned())));
             if file.ends_with(".md") {
-                reached.insert("tidy".to_owned());
+                reached.insert("book".to_owned());
             }
         }
         loop {
@@ -194,7 +194,8 @@ mod tests {
         );
         let all = ["e2e", "erb", "node", "store", "tidy"];
         assert_eq!(reached(&["crates/product/store/src/lib.rs"]), all);
-        assert_eq!(reached(&["docs/measured.md"]), ["tidy"]);
+        assert_eq!(reached(&["docs/measured.md"]), ["book", "tidy"]);
+        assert_eq!(reached(&["README.md"]), ["book", "tidy"]);
         assert!(reached(&["bpf/net/packet.h"]).contains(&"sim-kernel".to_owned()));
     }
 

@@ -5,8 +5,9 @@
 //! the time. The compute lane has what needs a processor and nothing else. It runs at idle priority and
 //! takes what the kernel lane leaves.
 //!
-//! A lane is a queue or two of jobs, with some workers. What is long comes first, so that no worker is left alone
-//! with it at the end. Tests that measure pace, or take the whole machine, come last, one at a time.
+//! A lane is a queue or two of jobs, with some workers. Tests that measure pace, or take the whole machine, come
+//! first, one at a time: the compute lane has work then, and takes what they leave. Next is what is long, so that
+//! no worker is left alone with it at the end.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,7 +43,7 @@ const COMPUTE: [&str; 12] = [
 const EACH: [&str; 3] = ["e2e::e2e", "sim::sim", "sim-store::store"];
 /// The crate whose tests have labs, and take turns.
 const LABS: &str = "e2e";
-/// Tests that wait until no other is at work (`Turn::alone`): last, so that no other waits for them.
+/// Tests that wait until no other is at work (`Turn::alone`): before the others, so that none waits.
 const ALONE: &str = "^e2e::e2e::(bench|hostile|master|mixed|other_end|pipelines)::|who_changes_many\
                      |trace_that_is_killed|replacement_and_a_detach";
 /// Long ones, or such that take one turn after the other: first.
@@ -135,9 +136,17 @@ impl<'a> Plan<'a> {
     /// # Errors
     /// If a program cannot be started.
     pub fn run(self, each: &(impl Fn(&Job, &[Tested]) -> bool + Sync)) -> Result<Vec<Tested>> {
-        let queues: Vec<_> = self.beside.into_iter().zip(WORKERS).collect();
-        let mut tested = work(queues, each)?;
-        tested.extend(work(vec![(self.alone, 1)], each)?);
+        let goes_on = AtomicBool::new(true);
+        let each = |job: &Job, tested: &[Tested]| {
+            let on = each(job, tested);
+            goes_on.fetch_and(on, Ordering::Relaxed);
+            on
+        };
+        let mut tested = work(vec![(self.alone, 1)], &each)?;
+        if goes_on.load(Ordering::Relaxed) {
+            let queues = self.beside.into_iter().zip(WORKERS).collect();
+            tested.extend(work(queues, &each)?);
+        }
         Ok(tested)
     }
 }
@@ -251,5 +260,13 @@ mod tests {
         let plan = Plan::new(&all, Lane::Kernel, true);
         let results = plan.run(&|_, _| false).expect("it can be run");
         assert!((1..=2).contains(&results.len()), "{results:?}");
+        let all = [(
+            program("e2e", Some("e2e")),
+            tests(&["aside::x", "bench::x", "bench::y"]),
+        )];
+        let plan = Plan::new(&all, Lane::Kernel, true);
+        let results = plan.run(&|_, _| false).expect("it can be run");
+        let names: Vec<_> = results.iter().map(|it| it.name.as_str()).collect();
+        assert_eq!(names, ["e2e::e2e::bench::x"], "nothing begins after it");
     }
 }

@@ -24,7 +24,7 @@ use crate::run::{Ended, Job, Tested};
 use crate::steps::{Fate, Step, script, timed};
 use crate::summary::{Summary, Unsteady};
 use crate::verdict::{self, Verdict};
-use crate::{FAILED, programs::build};
+use crate::{FAILED, programs};
 
 /// Tests that are repeated at most: more do not fail by chance.
 const REPEATS_MAX: usize = 10;
@@ -77,8 +77,14 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         }
     }
     let mut built = Vec::new();
+    let without: &[_] = if args.everything() && !args.long {
+        &programs::LEFT_TO_LONG
+    } else {
+        &[]
+    };
+    summary.left.extend(without.iter().map(|it| (*it).into()));
     summary.steps.push(timed("build", || {
-        built = build(&session.root)?;
+        built = programs::build(&session.root, without)?;
         Ok(true)
     }));
     if !built.is_empty() {

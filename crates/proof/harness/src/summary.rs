@@ -29,6 +29,8 @@ pub struct Summary {
     pub tested: Vec<Tested>,
     /// What passed the second time.
     pub unsteady: Vec<Unsteady>,
+    /// What was not built.
+    pub left: Vec<String>,
 }
 
 impl Summary {
@@ -97,8 +99,8 @@ impl Summary {
                 skipped.push(format!("{}: {}", tested.name, why.join("; ")));
             }
         }
-        let left = self.tested.iter().flat_map(Tested::left);
-        let left: Vec<String> = left.map(str::to_owned).collect();
+        let mut left = self.left.clone();
+        left.extend(self.tested.iter().flat_map(Tested::left).map(str::to_owned));
         list(text, "Left to ./test --long:", &left);
         list(text, "Skipped:", &skipped);
         let unsteady: Vec<String> = self.unsteady.iter().map(Unsteady::text).collect();
@@ -173,6 +175,7 @@ mod tests {
                 cause: erb_steady::Cause::Patience,
                 passed: tested("c", Ended::Passed),
             }],
+            left: vec!["a crate".into()],
         };
         assert!(summary.is_good());
         let text = summary.text(9);
@@ -183,6 +186,7 @@ mod tests {
         for said in [
             "module: no QEMU",
             "b: no tshark",
+            "Left to ./test --long:\n  a crate",
             "c (patience, 2.0 s, then 2.0 s)",
         ] {
             assert!(text.contains(said), "{said}: {text}");
