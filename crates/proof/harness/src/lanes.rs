@@ -3,7 +3,7 @@
 //!
 //! The kernel lane has the tests that share a kernel: namespaces, devices, programs, time. They wait most of
 //! the time. The compute lane has what needs a processor and nothing else. It runs at idle priority and
-//! takes what the kernel lane leaves.
+//! takes what the kernel lane leaves; when the kernel lane has ended, at normal priority.
 //!
 //! A lane is a queue or two of jobs, with some workers. Tests that measure pace, or take the whole machine, come
 //! first, one at a time: the compute lane has work then, and takes what they leave. Next is what is long, so that

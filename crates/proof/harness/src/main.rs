@@ -6,6 +6,7 @@
 //! - [`changed`]: which crates a change can reach.
 //! - [`run`]: runs a program or one of its tests.
 //! - [`verdict`]: which failures are repeated, what the machine lacked.
+//! - [`priority`]: idle priority of the compute lane.
 //! - [`steps`]: what is done beside tests (`scripts/step`).
 //! - [`results`]: results kept by commit, for runs that are resumed.
 //! - [`machine`], [`load`]: what the machine was short of; a load beside the tests.
@@ -17,6 +18,7 @@ mod changed;
 mod lanes;
 mod load;
 mod machine;
+mod priority;
 mod programs;
 mod results;
 mod run;

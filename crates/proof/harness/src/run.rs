@@ -18,11 +18,8 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
+use crate::priority::IDLE;
 use crate::programs::Program;
-
-/// Shell words that run the rest at idle priority: it gives way at once, within the session and among sessions, to what runs at normal priority.
-pub const IDLE: &str =
-    "chrt --idle --pid 0 $$; echo 19 2>/dev/null >/proc/self/autogroup; exec \"$@\"";
 
 /// How a test ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,7 +63,7 @@ pub struct Job<'a> {
     pub tests: Vec<String>,
     /// Tests side by side.
     pub threads: usize,
-    /// At idle priority.
+    /// At idle priority, until that ends for all.
     pub idle: bool,
     /// Canaries have to fail.
     pub canary: bool,
@@ -103,8 +100,17 @@ impl Job<'_> {
             .spawn()
             .with_context(|| format!("cannot run {}", self.program.path.display()))?;
         let group = Pid::from_raw(i32::try_from(child.id()).context("a process id")?);
+        if self.idle {
+            IDLE.started(group);
+        }
         let mut said = Said::default();
-        let in_time = said.read(&mut child, self.limit);
+        let in_time = said.read(&mut child, || {
+            if self.idle {
+                IDLE.left(began, self.limit)
+            } else {
+                self.limit.saturating_sub(began.elapsed())
+            }
+        });
         if !in_time {
             said.raw
                 .push_str(&format!("ended by the harness after {:?}\n", self.limit));
@@ -112,14 +118,17 @@ impl Job<'_> {
         // What the program started and left behind; the program itself if it hangs.
         let _ = killpg(group, Signal::SIGKILL);
         let status = child.wait().context("a test program")?;
+        if self.idle {
+            IDLE.gone(group);
+        }
         Ok(self.results(said, status, began.elapsed()))
     }
 
     fn command(&self) -> Command {
         let mut command = if self.idle {
             let test = self.program.command();
-            let mut shell = Command::new("bash");
-            shell.args(["-c", IDLE, "idle"]).arg(test.get_program());
+            let mut shell = IDLE.command();
+            shell.arg(test.get_program());
             shell.current_dir(&self.program.folder);
             shell.envs(
                 test.get_envs()
@@ -206,8 +215,8 @@ struct Said {
 }
 
 impl Said {
-    /// Reads until both pipes end and the program does; false if that takes longer than `limit`.
-    fn read(&mut self, child: &mut Child, limit: Duration) -> bool {
+    /// Reads until both pipes end and the program does; false if no time is left before.
+    fn read(&mut self, child: &mut Child, left: impl Fn() -> Duration) -> bool {
         let (to, lines) = mpsc::channel::<Line>();
         let pipes: [Option<Box<dyn Read + Send>>; 2] = [
             child.stdout.take().map(|pipe| Box::new(pipe) as _),
@@ -219,9 +228,8 @@ impl Said {
             open += 1;
             thread::spawn(move || pass_lines(pipe, &to));
         }
-        let end = Instant::now() + limit;
         while open > 0 {
-            let left = end.saturating_duration_since(Instant::now());
+            let left = left();
             match lines.recv_timeout(left.min(LOOK)) {
                 Ok(Some(line)) => self.line(&line),
                 Ok(None) => open -= 1,

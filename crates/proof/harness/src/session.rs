@@ -18,6 +18,7 @@ use crate::changed::{self, Uses};
 use crate::lanes::{Lane, Plan};
 use crate::load::Load;
 use crate::machine::{self, Machine};
+use crate::priority::IDLE;
 use crate::programs::Program;
 use crate::results::{Results, commit};
 use crate::run::{Ended, Job, Tested};
@@ -38,7 +39,7 @@ const FORMATS: [(&str, &str); 2] = [("Rust format", "rust-format"), ("C format",
 const BESIDE_KERNEL: [(&str, &str); 1] = [("another kernel", "machines")];
 /// After both lanes of `--long`: by itself.
 const AFTER_LONG: [(&str, &str); 1] = [("end-to-end tests of the release build", "release")];
-/// After the tests of the compute lane, at idle priority.
+/// After the tests of the compute lane, at its priority.
 const BESIDE_COMPUTE: [(&str, &str); 5] = [
     ("package", "package"),
     ("kernel module", "module"),
@@ -203,6 +204,7 @@ impl<'a> Session<'a> {
             });
             let kernel = scripts(&BESIDE_KERNEL, false)
                 .and_then(|()| self.lane(tests, Lane::Kernel, "tests that share a kernel", &note));
+            IDLE.end();
             (kernel, compute.join())
         });
         let compute = compute.map_err(|_| anyhow::anyhow!("the compute lane panicked"))?;

@@ -8,8 +8,10 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use erb_steady::SKIPPED;
+use nix::unistd::Pid;
 
-use crate::run::{IDLE, in_a_session};
+use crate::priority::IDLE;
+use crate::run::in_a_session;
 
 /// What `scripts/step` ends with if the step cannot be done on this system; the reason is in a line that
 /// begins with "skipped: ".
@@ -56,20 +58,29 @@ pub fn timed(name: &str, step: impl FnOnce() -> Result<bool>) -> Step {
     }
 }
 
-/// Does `scripts/step WORD` and prints what it says when it has ended. `idle`: at idle priority.
+/// Does `scripts/step WORD` and prints what it says when it has ended. `idle`: at idle priority, until
+/// that ends for all.
 ///
 /// # Errors
 /// If the shell cannot be started.
 pub fn script(root: &Path, name: &str, word: &str, idle: bool) -> Result<Step> {
     let began = Instant::now();
-    let mut command = Command::new("bash");
-    if idle {
-        command.args(["-c", IDLE, "idle", "bash"]);
-    }
-    command.args(["scripts/step", word]).current_dir(root);
-    command.stdin(Stdio::null());
+    let mut command = if idle {
+        IDLE.command()
+    } else {
+        Command::new("env")
+    };
+    command.args(["bash", "scripts/step", word]);
+    command.current_dir(root).stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
     in_a_session(&mut command);
-    let output = command.output().context("cannot run bash")?;
+    let child = command.spawn().context("cannot run bash")?;
+    let session = Pid::from_raw(i32::try_from(child.id()).context("a process id")?);
+    if idle {
+        IDLE.started(session);
+    }
+    let output = child.wait_with_output().context("bash")?;
+    IDLE.gone(session);
     let mut said = String::from_utf8_lossy(&output.stdout).into_owned();
     said.push_str(&String::from_utf8_lossy(&output.stderr));
     let seconds = began.elapsed().as_secs();

@@ -17,10 +17,11 @@ use erb_steady::too_slow;
 const OLDER_PORT: u16 = 6391;
 const NEWER_PORT: u16 = 6392;
 const READERS: usize = 8;
-/// So often a share is measured that is lower than it should be.
-const TRIES: usize = 3;
-/// A key is cached once it was missed twice and Redis has had time for it.
-const WARM_PASSES: usize = 8;
+/// A key is cached once it was missed twice and the daemon has had time for it: so many passes at most, ten times
+/// what a machine needs that does nothing else.
+const PASSES_MAX: usize = 80;
+/// Almost all reads: a few keys miss while they are filled anew.
+const ALMOST_ALL: f64 = 0.98;
 /// All keys fit, also `ERB_LONG`'s 100,000.
 const CACHE: &str = "256M";
 /// Commands in one write while keys are made.
@@ -75,19 +76,23 @@ fn pass(readers: &mut [Conn]) {
     });
 }
 
-/// The share of the reads of a pass that ERB answers, once all keys had the chance to be cached.
+/// The largest share of the reads of a pass that ERB answers; passes end once it is almost all of them.
 fn fast_share(lab: &TestLab) -> f64 {
     let mut readers: Vec<Conn> = (0..READERS).map(|_| lab.client()).collect();
-    for _ in 0..WARM_PASSES {
+    let mut best = 0.0_f64;
+    for number in 1..=PASSES_MAX {
+        let before = lab.counters();
         pass(&mut readers);
+        let after = lab.counters();
+        #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+        let share = after.since(&before, "FAST_GET") as f64 / keys() as f64;
+        best = best.max(share);
+        if best > ALMOST_ALL || number == PASSES_MAX {
+            println!("pass {number}: {}", after.moved(&before));
+            break;
+        }
     }
-    let before = lab.counters();
-    pass(&mut readers);
-    let after = lab.counters();
-    println!("{}", after.moved(&before));
-    #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
-    let share = after.since(&before, "FAST_GET") as f64 / keys() as f64;
-    share
+    best
 }
 
 /// Boosts a master with so many replicas while clients are connected; the share of fast answers.
@@ -136,29 +141,17 @@ fn boosted_in_use(name: &str, older: bool, newer: bool) -> f64 {
 
 #[test]
 fn replicas_of_a_master_that_is_boosted_in_use_cost_no_hits() {
-    // A machine that is busy with something else lowers it, and nothing raises it.
-    let best = |name, older, newer, wanted: f64| {
-        let mut share = 0.0_f64;
-        for _ in 0..TRIES {
-            share = share.max(boosted_in_use(name, older, newer));
-            if share > wanted {
-                break;
-            }
-        }
-        share
-    };
-    let alone = best("alone", false, false, 0.9);
-    if alone <= 0.9 {
-        too_slow(format_args!(
-            "only {alone:.3} of the reads were fast without a replica"
-        ));
-    }
-    for (name, older, newer) in [("older", true, false), ("newer", false, true)] {
-        let share = best(name, older, newer, alone - 0.02);
-        println!("fast: {alone:.4} without a replica, {share:.4} with one ({name})");
-        if share <= alone - 0.02 {
+    let replicas = [
+        ("without", false, false),
+        ("older", true, false),
+        ("newer", false, true),
+    ];
+    for (name, older, newer) in replicas {
+        let share = boosted_in_use(name, older, newer);
+        println!("{name}: {share:.4} of the reads are fast");
+        if share <= ALMOST_ALL {
             too_slow(format_args!(
-                "{share:.3} with an {name} replica, {alone:.3} without"
+                "{share:.3} of the reads are fast, replica: {name}"
             ));
         }
     }

@@ -50,7 +50,7 @@ func first(errs ...error) error {
 func pipelined(ctx context.Context, c *redis.Client, key string) error {
 	pipe := c.Pipeline()
 	var gets []*redis.StringCmd
-	for i := range 10 {
+	for i := 0; i < 10; i++ {
 		pipe.Set(ctx, key, i, 0)
 		gets = append(gets, pipe.Get(ctx, key))
 	}
@@ -102,7 +102,7 @@ func work(ctx context.Context, c *redis.Client, repeats int, prefix string) erro
 		pipelined(ctx, c, key)); err != nil {
 		return err
 	}
-	for range repeats {
+	for turn := 0; turn < repeats; turn++ {
 		if err := get(key, "9"); err != nil {
 			return err
 		}

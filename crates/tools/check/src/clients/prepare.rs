@@ -38,10 +38,13 @@ const PYTHON: [Source; 2] = [
     ),
     ("requirements.txt", REDIS_PY),
 ];
-const GO: [Source; 3] = [
+const GO_MOD: &str = include_str!("../../clients/go/go.mod");
+const GO: [Source; 5] = [
     ("main.go", include_str!("../../clients/go/main.go")),
-    ("go.mod", include_str!("../../clients/go/go.mod")),
+    ("go.mod", GO_MOD),
     ("go.sum", include_str!("../../clients/go/go.sum")),
+    ("old.mod", include_str!("../../clients/go/old.mod")),
+    ("old.sum", include_str!("../../clients/go/old.sum")),
 ];
 const JEDIS: [Source; 2] = [
     (
@@ -85,6 +88,7 @@ fn redis_py(dir: &Path) -> Prepared<Program> {
                 ])
                 .current_dir(dir),
         )
+        .map(drop)
     })?;
     Ok(Program {
         argv: vec![python, dir.join("client.py")],
@@ -93,13 +97,30 @@ fn redis_py(dir: &Path) -> Prepared<Program> {
 
 fn go_redis(dir: &Path) -> Prepared<Program> {
     build(dir, &GO, || {
+        let version = step(Command::new("go").arg("version"))?;
+        let mut go = Command::new("go");
         // Outside of any repository of the user's: no stamp of version control.
-        let args = ["build", "-buildvcs=false", "-o", "client", "."];
-        step(Command::new("go").args(args).current_dir(dir))
+        go.args(["build", "-buildvcs=false", "-o", "client"]);
+        if go_minor("go version go1.", &version) < go_minor("go 1.", GO_MOD) {
+            go.arg("-modfile=old.mod");
+        }
+        step(go.arg(".").current_dir(dir)).map(drop)
     })?;
     Ok(Program {
         argv: vec![dir.join("client")],
     })
+}
+
+/// The number after `before`, which begins a line: the 19 of "go version go1.19.8 linux/amd64". One that
+/// is not a release is newer than any.
+fn go_minor(before: &str, text: &str) -> u32 {
+    let rest = text.lines().find_map(|line| line.strip_prefix(before));
+    let end = |rest: &str| {
+        rest.find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(rest.len())
+    };
+    rest.and_then(|rest| rest[..end(rest)].parse().ok())
+        .unwrap_or(u32::MAX)
 }
 
 fn jedis(dir: &Path) -> Prepared<Program> {
@@ -112,7 +133,7 @@ fn jedis(dir: &Path) -> Prepared<Program> {
         ];
         step(Command::new("mvn").args(copy).current_dir(dir))?;
         let compile = ["-cp", "lib/*", "-d", "classes", "Client.java"];
-        step(Command::new("javac").args(compile).current_dir(dir))
+        step(Command::new("javac").args(compile).current_dir(dir)).map(drop)
     })?;
     let class_path = format!("{0}/lib/*:{0}/classes", dir.display());
     Ok(Program {
@@ -145,14 +166,14 @@ fn build(dir: &Path, sources: &[Source], steps: impl FnOnce() -> Prepared<()>) -
     fs::write(stamp, wanted).map_err(io)
 }
 
-/// Runs one command of a build.
-fn step(command: &mut Command) -> Prepared<()> {
+/// Runs one command of a build; what it says on stdout.
+fn step(command: &mut Command) -> Prepared<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command
         .output()
         .map_err(|e| Unavailable(format!("{name} cannot be started: {e}; install it")))?;
     if output.status.success() {
-        return Ok(());
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let said = [output.stdout, output.stderr].concat();
     let said = String::from_utf8_lossy(&said).into_owned();
@@ -170,11 +191,26 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_old_go_is_known_by_its_version() {
+        let minor = |text| go_minor("go version go1.", text);
+        assert_eq!(minor("go version go1.19.8 linux/amd64\n"), 19);
+        assert_eq!(minor("go version go1.26 linux/amd64\n"), 26);
+        assert_eq!(
+            minor("go version devel go1.27-4b5c linux/amd64\n"),
+            u32::MAX
+        );
+        assert!(go_minor("go 1.", GO_MOD) > 19, "go.mod wants a newer one");
+        assert!(go_minor("go 1.", GO[3].1) < 19);
+    }
+
+    #[test]
     fn a_missing_tool_and_a_failed_build_are_unavailable_and_leave_no_stamp() {
         let missing = step(&mut Command::new("no-such-tool-of-erb")).unwrap_err();
         assert!(missing.0.contains("no-such-tool-of-erb"), "{}", missing.0);
         let dir = tempfile::tempdir().unwrap();
-        let failed = build(dir.path(), &GO, || step(&mut Command::new("false")));
+        let failed = build(dir.path(), &GO, || {
+            step(&mut Command::new("false")).map(drop)
+        });
         assert!(failed.is_err());
         let mut built = 0;
         for _ in 0..2 {
