@@ -22,7 +22,7 @@ pub struct Args {
     /// Only the crates that the changes since this commit can reach, committed or not [default: HEAD]
     #[arg(long, value_name = "COMMIT", num_args = 0..=1, default_missing_value = "HEAD")]
     pub changed: Option<String>,
-    /// Each test so often, every time in a process of its own
+    /// Each test so often, every time in a new process
     #[arg(long, value_name = "N")]
     pub times: Option<usize>,
     /// Busy processes beside the tests

@@ -41,6 +41,9 @@ const COMPUTE: [&str; 12] = [
 /// Programs in which each test runs in a process of its own: what one closes shall not stay open in a child
 /// that another is about to start, and one that is long keeps no other from a second processor.
 const EACH: [&str; 3] = ["e2e::e2e", "sim::sim", "sim-store::store"];
+/// Programs that stay together where each test of others has a process of its own, in `--times` and `--long`: all
+/// their tests share data paths that take the kernel many seconds to verify.
+const TOGETHER: [&str; 2] = ["packets::echo", "packets::rows"];
 /// The crate whose tests have labs, and take turns.
 const LABS: &str = "e2e";
 /// Tests that wait until no other is at work (`Turn::alone`): before the others, so that none waits.
@@ -109,6 +112,7 @@ impl<'a> Plan<'a> {
             };
             plan.alone
                 .extend(last.into_iter().map(|test| job(vec![test])));
+            let apart = apart && !TOGETHER.contains(&name.as_str());
             let jobs: Vec<Job> = if apart || EACH.contains(&name.as_str()) {
                 side.into_iter().map(|test| job(vec![test])).collect()
             } else if side.is_empty() {
@@ -233,6 +237,7 @@ mod tests {
             ),
             (program("wire", None), tests(&["a", "b", "c"])),
             (program("tidy", None), Vec::new()),
+            (program("packets", Some("rows")), tests(&["a", "b"])),
         ];
         let names = |jobs: &mut dyn Iterator<Item = &Job>| {
             let name = |job: &Job| format!("{} {}", job.program.name(), job.tests.join(" "));
@@ -241,9 +246,14 @@ mod tests {
         let kernel = Plan::new(&all, Lane::Kernel, false);
         assert_eq!(
             names(&mut kernel.beside.iter().flatten()),
-            ["e2e::e2e kills::x", "e2e::e2e aside::x", "wire a b c"]
+            [
+                "e2e::e2e kills::x",
+                "e2e::e2e aside::x",
+                "wire a b c",
+                "packets::rows a b"
+            ]
         );
-        assert_eq!(kernel.beside[1].len(), 1, "beside the labs");
+        assert_eq!(kernel.beside[1].len(), 2, "beside the labs");
         assert_eq!(names(&mut kernel.alone.iter()), ["e2e::e2e bench::x"]);
         let compute = Plan::new(&all, Lane::Compute, false);
         assert_eq!(
@@ -251,7 +261,7 @@ mod tests {
             ["sim::sim a", "sim::sim b"]
         );
         let apart = Plan::new(&all, Lane::Kernel, true);
-        assert_eq!(apart.beside.iter().flatten().count(), 5);
+        assert_eq!(apart.beside.iter().flatten().count(), 6);
     }
 
     #[test]
