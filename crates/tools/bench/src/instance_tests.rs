@@ -25,11 +25,21 @@ fn args(server: Server, hit_ratio: f64) -> CapacityArgs {
         hit_ratio,
         conns: 4,
         runs: 2,
-        seconds: 0.2,
+        // Less, and on a loaded machine a run may end before anything was answered.
+        seconds: 1.0,
         cache_size: "64M".into(),
         server_core: 0,
         generator_core: 0,
         json: false,
+    }
+}
+
+/// A short run; `None` if nothing was answered in it, as on a loaded machine.
+fn run_of(instance: &mut Instance, interrupt: &Interrupt) -> Option<Run> {
+    match instance.run(Duration::from_millis(200), interrupt) {
+        Ok(run) => Some(run),
+        Err(error) if error.to_string().contains("no request was answered") => None,
+        Err(error) => panic!("{error:#}"),
     }
 }
 
@@ -56,10 +66,11 @@ fn share_wrong(work: WorkArgs, commands: &[redis::Cmd]) -> f64 {
     for command in commands {
         command.exec(&mut redis).unwrap();
     }
-    let run = instance
-        .run(Duration::from_millis(200), &interrupt)
-        .unwrap();
-    assert!(run.requests > 100, "{run:?}");
+    let run = erb_steady::wait(Duration::from_secs(30), || {
+        let run = run_of(&mut instance, &interrupt);
+        run.filter(|run| run.requests > 100)
+            .ok_or_else(|| "few replies".to_owned())
+    });
     run.mismatches as f64 / run.requests as f64
 }
 
@@ -136,9 +147,9 @@ fn more_connections_than_may_ask_at_once_take_turns_and_rest_in_peace() {
         };
         let mut instance = Instance::build(plan, &args, &Erb::at("none"), &interrupt).unwrap();
         erb_steady::wait_until(Duration::from_secs(30), "all have asked", || {
-            let run = instance
-                .run(Duration::from_millis(300), &interrupt)
-                .unwrap();
+            let Some(run) = run_of(&mut instance, &interrupt) else {
+                return false;
+            };
             assert_eq!((run.mismatches, run.answered_by_redis), (0, 1.0), "{run:?}");
             let conns = instance.generator.conns().unwrap();
             conns.iter().filter(|conn| conn.replies > 0).count() == CONNS as usize

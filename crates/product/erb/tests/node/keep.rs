@@ -260,10 +260,9 @@ fn what_is_locked_becomes_no_less_whoever_asks_and_whatever_superblock_is_put_ba
     let line = status
         .lines()
         .find(|line| line.starts_with("locked for another "));
-    assert!(
-        line.is_some_and(|line| line.contains(" 29days ")),
-        "{status}"
-    );
+    // The first second of them may not have gone by.
+    let is_all = |line: &str| line.contains(" 29days ") || line.ends_with(" 30days");
+    assert!(line.is_some_and(is_all), "{status}");
 }
 
 #[test]
