@@ -104,7 +104,7 @@ impl Job<'_> {
             IDLE.started(group);
         }
         let mut said = Said::default();
-        let in_time = said.read(&mut child, || {
+        let in_time = said.read(&mut child, self.tests.len(), || {
             if self.idle {
                 IDLE.left(began, self.limit)
             } else {
@@ -215,8 +215,9 @@ struct Said {
 }
 
 impl Said {
-    /// Reads until both pipes end and the program does; false if no time is left before.
-    fn read(&mut self, child: &mut Child, left: impl Fn() -> Duration) -> bool {
+    /// Reads until both pipes end, or the program has ended and told the results of so many tests; false if no
+    /// time is left before.
+    fn read(&mut self, child: &mut Child, tests: usize, left: impl Fn() -> Duration) -> bool {
         let (to, lines) = mpsc::channel::<Line>();
         let pipes: [Option<Box<dyn Read + Send>>; 2] = [
             child.stdout.take().map(|pipe| Box::new(pipe) as _),
@@ -228,14 +229,21 @@ impl Said {
             open += 1;
             thread::spawn(move || pass_lines(pipe, &to));
         }
+        let mut ended: Option<Instant> = None;
         while open > 0 {
             let left = left();
             match lines.recv_timeout(left.min(LOOK)) {
                 Ok(Some(line)) => self.line(&line),
                 Ok(None) => open -= 1,
                 Err(RecvTimeoutError::Disconnected) => break,
-                // A process that the test left behind may hold the pipes for ever.
-                Err(RecvTimeoutError::Timeout) if matches!(child.try_wait(), Ok(Some(_))) => break,
+                // A process that the test left behind may hold the pipes for ever. What the program said last
+                // may still be in them.
+                Err(RecvTimeoutError::Timeout) if matches!(child.try_wait(), Ok(Some(_))) => {
+                    let ended = ended.get_or_insert_with(Instant::now);
+                    if self.told.len() >= tests || ended.elapsed() > DRAIN {
+                        break;
+                    }
+                }
                 Err(RecvTimeoutError::Timeout) if left.is_zero() => return false,
                 Err(RecvTimeoutError::Timeout) => (),
             }
@@ -266,6 +274,8 @@ impl Said {
     }
 }
 
+/// For so long what a program has said is read after its end, if a result is missing: the reader may be starved.
+const DRAIN: Duration = Duration::from_secs(10);
 /// Between two looks whether the program has ended.
 const LOOK: Duration = Duration::from_millis(500);
 
