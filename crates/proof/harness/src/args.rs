@@ -31,7 +31,7 @@ pub struct Args {
     /// Only the tests of this lane, and no other step
     #[arg(long)]
     pub lane: Option<Lane>,
-    /// Only the tests whose name this regular expression finds, and no other step
+    /// Only the tests with a name that this regular expression matches, and no other step
     #[arg(long, value_name = "REGEX")]
     pub only: Option<Regex>,
 }

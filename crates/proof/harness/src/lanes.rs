@@ -23,7 +23,7 @@ use crate::run::{Job, Tested};
 
 /// A test that takes longer hangs: ten times what the longest needs on a slow machine.
 pub const LIMIT: Duration = Duration::from_secs(3600);
-/// Crates whose tests need a processor and nothing else.
+/// Crates with tests that need a processor and nothing else.
 const COMPUTE: [&str; 12] = [
     "executed",
     "harness",
@@ -44,7 +44,7 @@ const EACH: [&str; 3] = ["e2e::e2e", "sim::sim", "sim-store::store"];
 /// Programs that stay together where each test of others has a process of its own, in `--times` and `--long`: all
 /// their tests share data paths that take the kernel many seconds to verify.
 const TOGETHER: [&str; 2] = ["packets::echo", "packets::rows"];
-/// The crate whose tests have labs, and take turns.
+/// The crate of the tests that have labs, and take turns.
 const LABS: &str = "e2e";
 /// Tests that wait until no other is at work (`Turn::alone`): before the others, so that none waits.
 const ALONE: &str = "^e2e::e2e::(bench|hostile|master|mixed|other_end|pipelines)::|who_changes_many\
@@ -140,32 +140,25 @@ impl<'a> Plan<'a> {
     /// # Errors
     /// If a program cannot be started.
     pub fn run(self, each: &(impl Fn(&Job, &[Tested]) -> bool + Sync)) -> Result<Vec<Tested>> {
-        let goes_on = AtomicBool::new(true);
-        let each = |job: &Job, tested: &[Tested]| {
-            let on = each(job, tested);
-            goes_on.fetch_and(on, Ordering::Relaxed);
-            on
-        };
-        let mut tested = work(vec![(self.alone, 1)], &each)?;
-        if goes_on.load(Ordering::Relaxed) {
-            let queues = self.beside.into_iter().zip(WORKERS).collect();
-            tested.extend(work(queues, &each)?);
-        }
+        let stopped = AtomicBool::new(false);
+        let mut tested = work(vec![(self.alone, 1)], each, &stopped)?;
+        let queues = self.beside.into_iter().zip(WORKERS).collect();
+        tested.extend(work(queues, each, &stopped)?);
         Ok(tested)
     }
 }
 
-/// Works on some queues at once, each with so many workers, until they are empty.
+/// Works on some queues at once, each with so many workers, until they are empty or `each` has stopped it.
 fn work(
     queues: Vec<(VecDeque<Job>, usize)>,
     each: &(impl Fn(&Job, &[Tested]) -> bool + Sync),
+    stopped: &AtomicBool,
 ) -> Result<Vec<Tested>> {
     let queues: Vec<_> = queues
         .into_iter()
         .map(|(jobs, workers)| (Mutex::new(jobs), workers))
         .collect();
     let done = Mutex::new(Ok(Vec::new()));
-    let stopped = AtomicBool::new(false);
     let take = |jobs: &Mutex<VecDeque<_>>| {
         jobs.lock()
             .unwrap_or_else(PoisonError::into_inner)
