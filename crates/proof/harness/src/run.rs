@@ -352,24 +352,41 @@ mod tests {
         assert!(results[0].output.contains("ended with 0"));
     }
 
-    #[test]
-    fn a_program_that_hangs_is_ended() {
-        // `sleep` takes each word for a time, and those that are none for a mistake: so a shell's file.
-        let folder = std::env::temp_dir().join(format!("erb-harness-{}", std::process::id()));
+    /// The results of one test of a program that is this shell script, with this limit.
+    fn results_of(name: &str, script: &str, limit: Duration) -> Vec<Tested> {
+        let folder =
+            std::env::temp_dir().join(format!("erb-harness-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
-        let path = folder.join("hangs");
-        std::fs::write(&path, "#!/bin/sh\nsleep 1000\n").expect("a file");
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
-        std::fs::set_permissions(&path, mode).expect("a mode");
+        let path = folder.join("script");
+        // Another process writes it: a descriptor of this one, in a child that another thread forks meanwhile,
+        // would keep the file from being run (ETXTBSY).
+        let write = "printf '%s\\n' '#!/bin/sh' \"$1\" >\"$2\" && chmod 700 \"$2\"";
+        let mut sh = Command::new("sh");
+        let written = sh.args(["-c", write, "sh", script]).arg(&path).status();
+        assert!(written.expect("sh").success());
         let program = program(path.to_str().expect("UTF-8"));
         let mut job = job(&program, &["a"]);
-        job.limit = Duration::from_millis(10);
+        job.limit = limit;
         let results = job.run().expect("it can be run");
         std::fs::remove_dir_all(&folder).expect("removed");
+        results
+    }
+
+    #[test]
+    fn a_program_that_hangs_is_ended() {
+        let results = results_of("hangs", "sleep 1000", Duration::from_millis(10));
         assert_eq!(results[0].ended, Ended::Failed);
         assert!(
             results[0].output.contains("ended by the harness"),
             "{results:?}"
         );
+    }
+
+    #[test]
+    fn a_result_that_is_read_after_the_programs_end_counts() {
+        let late = format!("(sleep 1.5; printf '%s\\n' '{OK}') &");
+        let results = results_of("late", &late, Duration::from_secs(600));
+        let skipped = Ended::Skipped(vec!["no tshark".to_owned()]);
+        assert_eq!(results[0].ended, skipped, "{results:?}");
     }
 }
