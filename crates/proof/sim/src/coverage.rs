@@ -88,21 +88,3 @@ fn verdict_name(tier: &str, verdict: i32) -> String {
         _ => verdict.to_string(),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn counts_by_kind_and_name() {
-        let mut coverage = Coverage::default();
-        coverage.fault(Fault::Loss);
-        coverage.verdict("xdp", 3);
-        coverage.count("command", "get");
-        coverage.count("command", "get");
-        let all = coverage.all();
-        assert_eq!(all[&("fault", "Loss".to_owned())], 1);
-        assert_eq!(all[&("verdict", "xdp tx".to_owned())], 1);
-        assert_eq!(all[&("command", "get".to_owned())], 2);
-    }
-}

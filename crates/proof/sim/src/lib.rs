@@ -8,8 +8,6 @@ pub mod check;
 pub mod client;
 pub mod coverage;
 pub mod echo;
-#[cfg(test)]
-mod exchange_run;
 pub mod fault;
 pub mod inner;
 pub mod link;

@@ -32,21 +32,3 @@ pub fn show(at: Ns) -> String {
     let since = at.saturating_sub(START_NS);
     format!("{}.{:06}", since / SECOND, since % SECOND / US)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_coarse_clock_lags_less_than_a_jiffy() {
-        for at in [
-            START_NS,
-            START_NS + 1,
-            START_NS + JIFFY_NS - 1,
-            START_NS + JIFFY_NS,
-        ] {
-            assert!(coarse(at) <= at && at - coarse(at) < JIFFY_NS);
-        }
-        assert_eq!(show(START_NS + 1_500 * MS), "1.500000");
-    }
-}

@@ -9,18 +9,20 @@ use crate::fault::Fault;
 use crate::plan::Outcome;
 
 /// Counters by kind and name.
-type Counts = BTreeMap<String, BTreeMap<String, u64>>;
+pub type Counts = BTreeMap<String, BTreeMap<String, u64>>;
 
 /// Counters of all runs and, apart from them, of all scenarios: what only a scenario reaches, chance
 /// does not.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Reached {
-    counts: Counts,
-    scenarios: Counts,
+    /// Of runs.
+    pub counts: Counts,
+    /// Of scenarios.
+    pub scenarios: Counts,
 }
 
 /// What neither a run nor a scenario can reach, and why. Checked: if one is reached, the report says so.
-const UNREACHABLE: &[(&str, &str, &str)] = &[
+pub const UNREACHABLE: &[(&str, &str, &str)] = &[
     ("reason", "INVARIANT", "broken invariants end the run"),
     (
         "reason",
@@ -75,7 +77,8 @@ impl Reached {
     }
 
     /// All that is known to exist, by kind.
-    fn known() -> Vec<(&'static str, String)> {
+    #[must_use]
+    pub fn known() -> Vec<(&'static str, String)> {
         let verdicts = [
             "xdp drop",
             "xdp pass",
@@ -177,7 +180,8 @@ fn add(counts: &mut Counts, outcome: &Outcome) {
     }
 }
 
-fn count(counts: &mut Counts, kind: &str, name: &str, number: u64) {
+/// Adds to a counter.
+pub fn count(counts: &mut Counts, kind: &str, name: &str, number: u64) {
     let names = counts.entry(kind.to_owned()).or_default();
     *names.entry(name.to_owned()).or_default() += number;
 }
@@ -195,45 +199,4 @@ fn why(kind: &str, name: &str) -> Option<&'static str> {
         .iter()
         .find(|(k, n, _)| *k == kind && *n == name)
         .map(|(_, _, why)| *why)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_missing_and_what_should_not_be_there_is_told() {
-        let mut reached = Reached::default();
-        assert!(reached.missing().contains(&"reason FAST_GET".to_owned()));
-        assert!(!reached.missing().contains(&"reason INVARIANT".to_owned()));
-        assert!(reached.impossible().is_empty());
-        count(&mut reached.counts, "reason", "FAST_GET", 3);
-        count(&mut reached.counts, "reason", "INVARIANT", 1);
-        assert!(!reached.missing().contains(&"reason FAST_GET".to_owned()));
-        assert_eq!(reached.impossible().len(), 1);
-        assert!(reached.text().contains("REACHED AFTER ALL"));
-    }
-
-    #[test]
-    fn what_only_a_scenario_reaches_is_told_apart() {
-        let mut reached = Reached::default();
-        count(&mut reached.counts, "reason", "FAST_GET", 3);
-        count(&mut reached.scenarios, "reason", "FAST_GET", 1);
-        count(&mut reached.scenarios, "reason", "LONG_PACKET", 1);
-        assert_eq!(reached.scenarios_only(), ["reason LONG_PACKET"]);
-        assert!(!reached.missing().contains(&"reason LONG_PACKET".to_owned()));
-        assert_eq!(reached.times("reason", "LONG_PACKET"), 0);
-        assert!(reached.text().contains("by scenarios only (1)"));
-        count(&mut reached.scenarios, "reason", "INVARIANT", 1);
-        assert_eq!(reached.impossible().len(), 1);
-    }
-
-    #[test]
-    fn the_table_names_what_exists() {
-        let known = Reached::known();
-        for (kind, name, _) in UNREACHABLE {
-            let found = known.iter().any(|(k, n)| k == kind && n == name);
-            assert!(found || *name == "xdp aborted", "{kind} {name}");
-        }
-    }
 }

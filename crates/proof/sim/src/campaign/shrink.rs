@@ -6,7 +6,7 @@ use crate::fault::Fault;
 use crate::plan::Plan;
 
 /// Runs that shrinking may take.
-const TRIES_MAX: u32 = 300;
+pub const TRIES_MAX: u32 = 300;
 
 /// Cuts `plan` while `fails` says that the same check still fails. Returns the smallest plan found
 /// and the runs it took.
@@ -45,9 +45,12 @@ pub fn shrink(plan: &Plan, mut fails: impl FnMut(&Plan) -> bool) -> (Plan, u32) 
     }
 }
 
-type Size = (u32, u32, usize, u64);
+/// Connections, operations, kinds of faults, duration.
+pub type Size = (u32, u32, usize, u64);
 
-fn size(plan: &Plan) -> Size {
+/// How large a plan is.
+#[must_use]
+pub fn size(plan: &Plan) -> Size {
     let faults = plan.faults.iter().count();
     (plan.connections, plan.operations, faults, plan.duration)
 }
@@ -85,29 +88,4 @@ fn candidates(plan: &Plan) -> Vec<Plan> {
         });
     }
     all
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::profile;
-
-    #[test]
-    fn only_what_the_failure_needs_is_left() {
-        let plan = Plan::new(&profile::CALM, 1);
-        let needs = |plan: &Plan| {
-            plan.connections >= 3 && plan.operations >= 7 && plan.faults.has(Fault::Loss)
-        };
-        let (small, tries) = shrink(&plan, needs);
-        assert_eq!((small.connections, small.operations), (3, 7));
-        assert_eq!(small.faults.iter().collect::<Vec<_>>(), [Fault::Loss]);
-        assert!(tries <= TRIES_MAX);
-    }
-
-    #[test]
-    fn what_cannot_be_cut_stays() {
-        let plan = Plan::new(&profile::CALM, 1);
-        let (small, _) = shrink(&plan, |_| false);
-        assert_eq!(size(&small), size(&plan));
-    }
 }

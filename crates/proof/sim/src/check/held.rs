@@ -7,10 +7,12 @@ use super::wire::is;
 
 /// Whether a command waits for what was answered before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Held {
+pub enum Held {
+    /// Until all of it is drained.
     Always,
     /// Not behind a drain that Redis has refused for long.
     UnlessRefused,
+    /// It does not wait.
     Never,
 }
 

@@ -13,9 +13,10 @@ use crate::violation::Violation;
 
 /// What was seen of an entry the last time.
 #[derive(Clone, Copy)]
-struct Seen {
+pub struct Seen {
     cookie: u64,
-    in_delta: u32,
+    /// Bytes of requests that were answered fast.
+    pub in_delta: u32,
     out_delta: u32,
     edge: u32,
     next: u32,
@@ -23,7 +24,7 @@ struct Seen {
     replies: u32,
     last_tsval: u32,
     /// Looks between which answers went on while the kernel lacked an acknowledgement.
-    starved: u32,
+    pub starved: u32,
 }
 
 /// Looks after which a kernel without its acknowledgements counts as starved: single ones may get
@@ -208,7 +209,7 @@ fn check_waits(conn: &abi::conn, lsn: u64) -> Result<(), Broken> {
 }
 
 /// Rule and text.
-pub(super) type Broken = (&'static str, String);
+pub type Broken = (&'static str, String);
 
 /// What all connections hold.
 #[derive(Default)]
@@ -243,7 +244,9 @@ fn mark_at(conn: &abi::conn, number: u32) -> abi::mark {
     conn.h.marks[at as usize]
 }
 
-const fn note(conn: &abi::conn) -> Seen {
+/// What is compared at the next look.
+#[must_use]
+pub const fn note(conn: &abi::conn) -> Seen {
     Seen {
         cookie: conn.cookie,
         in_delta: conn.in_delta,
@@ -259,7 +262,8 @@ const fn note(conn: &abi::conn) -> Seen {
 
 /// No acknowledgement that is new to the kernel may be swallowed: it is answered at XDP only if it
 /// has them all, else the TC tier lets them through.
-fn starved(old: Option<&Seen>, conn: &abi::conn, sock: Option<&Sock>) -> u32 {
+#[must_use]
+pub fn starved(old: Option<&Seen>, conn: &abi::conn, sock: Option<&Sock>) -> u32 {
     let (Some(old), Some(sock)) = (old, sock) else {
         return 0;
     };
@@ -333,7 +337,10 @@ fn check_streams(conn: &abi::conn) -> Result<(), Broken> {
 }
 
 /// What the splice's part of an entry says by itself: T2, T3, T6.
-fn check_conn(conn: &abi::conn) -> Result<(), Broken> {
+///
+/// # Errors
+/// The first that is broken.
+pub fn check_conn(conn: &abi::conn) -> Result<(), Broken> {
     let kept = ahead(conn.edge.wrapping_add(conn.out_delta), conn.replay_from);
     if conn.out_delta != 0 && !(0..=abi::REPLAY_BYTES as i32).contains(&kept) {
         return Err(("T2", format!("the replay buffer would hold {kept} bytes")));
@@ -355,7 +362,10 @@ fn check_conn(conn: &abi::conn) -> Result<(), Broken> {
 }
 
 /// The same for Redis's part: H3, T6, S.
-fn check_redis(conn: &abi::conn) -> Result<(), Broken> {
+///
+/// # Errors
+/// The first that is broken.
+pub fn check_redis(conn: &abi::conn) -> Result<(), Broken> {
     check_streams(conn)?;
     let used = conn.h.mark_head.wrapping_sub(conn.h.mark_tail);
     if used + u32::from(conn.h.half) > abi::MARKS_IN_FLIGHT {
@@ -393,7 +403,10 @@ pub(super) const fn is_unread(control: &abi::control, conn: &abi::conn) -> bool 
 }
 
 /// An entry beside its socket: the splice is exact.
-fn check_kernel(conn: &abi::conn, sock: Option<&Sock>) -> Result<(), Broken> {
+///
+/// # Errors
+/// Which rule says that it is not.
+pub fn check_kernel(conn: &abi::conn, sock: Option<&Sock>) -> Result<(), Broken> {
     let Some(sock) = sock else { return Ok(()) };
     let tracked = conn.state != abi::CONN_OLD as u8 && !has(conn, abi::CONN_F_SCAN_LOST);
     if sock.cookie != conn.cookie || sock.state != tcp_state::ESTABLISHED || !tracked {
@@ -417,7 +430,10 @@ fn check_kernel(conn: &abi::conn, sock: Option<&Sock>) -> Result<(), Broken> {
 }
 
 /// An entry beside itself at the last look: T1, T4.
-fn check_moved(old: &Seen, conn: &abi::conn, handler: Handler) -> Result<(), Broken> {
+///
+/// # Errors
+/// The first that is broken.
+pub fn check_moved(old: &Seen, conn: &abi::conn, handler: Handler) -> Result<(), Broken> {
     if old.cookie != conn.cookie || old.cookie == 0 {
         return Ok(());
     }
@@ -451,147 +467,4 @@ fn check_moved(old: &Seen, conn: &abi::conn, handler: Handler) -> Result<(), Bro
         ));
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn entry() -> abi::conn {
-        // SAFETY: plain data for which all zeros are a value.
-        let mut conn: abi::conn = unsafe { std::mem::zeroed() };
-        conn.cookie = 7;
-        conn.next = 1_000;
-        conn.up_max = 1_000;
-        conn.in_edge = 1_000;
-        conn.in_delta = 100;
-        conn.out_delta = 200;
-        conn.edge = 5_000;
-        conn.egress_max = 5_000;
-        conn.replay_from = 5_100;
-        conn.requests = 3;
-        conn.replies = 1;
-        conn
-    }
-
-    fn rule(conn: &abi::conn) -> Option<&'static str> {
-        let found = check_conn(conn).and_then(|()| check_redis(conn));
-        found.err().map(|(rule, _)| rule)
-    }
-
-    /// A rule and what breaks it.
-    type Break = (&'static str, fn(&mut abi::conn));
-
-    #[test]
-    fn entries_that_are_wrong_by_themselves() {
-        assert_eq!(rule(&entry()), None);
-        let changes: [Break; 11] = [
-            ("T2", |c| c.replay_from = 5_201),
-            ("T2", |c| c.replay_from = 5_200 - abi::REPLAY_BYTES - 1),
-            ("T3", |c| c.in_edge = 1_001),
-            ("T3", |c| c.up_max = 1_001),
-            ("T6", |c| c.replies = 4),
-            ("H3", |c| c.in_at = 1),
-            ("H3", |c| c.h.out.left = 1),
-            ("T6", |c| c.h.half = 65),
-            ("S", |c| c.h.half = 1),
-            ("T6", |c| {
-                c.h.mark_head = 1;
-                c.h.marks[0].request = 1; // answered
-            }),
-            ("T6", |c| {
-                c.h.mark_head = 1;
-                c.h.marks[0].request = 4; // of what is not whole
-            }),
-        ];
-        for (expected, change) in changes {
-            let mut conn = entry();
-            change(&mut conn);
-            assert_eq!(rule(&conn), Some(expected));
-        }
-        let mut wrapped = entry();
-        wrapped.next = 5;
-        wrapped.up_max = u32::MAX - 5;
-        wrapped.in_edge = u32::MAX;
-        assert_eq!(rule(&wrapped), None, "sequence numbers wrap");
-    }
-
-    #[test]
-    fn entries_that_contradict_their_socket() {
-        let sock = Sock {
-            cookie: 7,
-            rcv_nxt: 900,
-            write_seq: 5_000,
-            state: tcp_state::ESTABLISHED,
-            ..Sock::default()
-        };
-        let rule = |conn: &abi::conn, sock: &Sock| check_kernel(conn, Some(sock)).err();
-        let mut conn = entry();
-        conn.state = abi::CONN_FAST as u8;
-        assert_eq!(rule(&conn, &sock), None);
-        let swallowed = Sock {
-            rcv_nxt: 901,
-            ..sock
-        };
-        assert_eq!(rule(&conn, &swallowed).unwrap().0, "T1");
-        let behind = Sock {
-            write_seq: 4_999,
-            ..sock
-        };
-        assert_eq!(rule(&conn, &behind).unwrap().0, "T4");
-        let other = Sock {
-            cookie: 8,
-            ..behind
-        };
-        assert_eq!(rule(&conn, &other), None, "another socket");
-    }
-
-    #[test]
-    fn a_starved_kernel_is_noticed() {
-        let sock = Sock {
-            cookie: 7,
-            snd_una: 4_000,
-            state: tcp_state::ESTABLISHED,
-            ..Sock::default()
-        };
-        let mut old = note(&entry());
-        for round in 1..5 {
-            let mut conn = entry();
-            conn.in_delta += round;
-            old.starved = starved(Some(&old), &conn, Some(&sock));
-            old.in_delta = conn.in_delta;
-            assert_eq!(old.starved, round);
-        }
-        let fed = Sock {
-            snd_una: 5_000,
-            ..sock
-        };
-        assert_eq!(starved(Some(&old), &entry(), Some(&fed)), 0);
-    }
-
-    #[test]
-    fn changes_that_may_not_be() {
-        let old = note(&entry());
-        let rule = |change: fn(&mut abi::conn)| {
-            let mut conn = entry();
-            change(&mut conn);
-            check_moved(&old, &conn, Handler::Redis)
-                .err()
-                .map(|(rule, _)| rule)
-        };
-        assert_eq!(rule(|_| {}), None);
-        assert_eq!(rule(|c| c.in_delta += 1), Some("T1"));
-        assert_eq!(rule(|c| c.edge += 1), Some("T4"));
-        assert_eq!(rule(|c| c.next -= 1), Some("T3"));
-        assert_eq!(rule(|c| c.replies -= 1), Some("T6"));
-        assert_eq!(rule(|c| c.cookie = 9), None);
-        assert_eq!(
-            rule(|c| {
-                c.in_delta += 20;
-                c.out_delta += 7;
-                c.edge += 50;
-            }),
-            None
-        );
-    }
 }

@@ -20,16 +20,13 @@ mod blackbox;
 pub mod cache;
 mod held;
 pub mod maps;
-mod places;
+pub mod places;
 pub mod quiet;
-mod reads;
+pub mod reads;
 mod session;
 pub mod stream;
 mod versions;
-mod wire;
-
-#[cfg(test)]
-mod tests;
+pub mod wire;
 
 use std::collections::BTreeMap;
 
@@ -41,7 +38,7 @@ use crate::time::{MS, Ns, WALL_START_MS};
 use crate::violation::Violation;
 
 use blackbox::Blackbox;
-pub(crate) use held::Held;
+pub use held::Held;
 use session::{Session, Watched};
 use stream::Stream;
 pub use versions::{Point, Read, Versions};

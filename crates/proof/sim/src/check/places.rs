@@ -39,7 +39,8 @@ pub fn check(path: &Datapath, handler: Handler) -> Result<(), Broken> {
 }
 
 /// Lists that the entry must be on.
-fn wanted(conn: &abi::conn, handler: Handler) -> Vec<abi::place_list> {
+#[must_use]
+pub fn wanted(conn: &abi::conn, handler: Handler) -> Vec<abi::place_list> {
     let mut lists = vec![abi::PLACES_USED];
     let past = |a: u32, b: u32| a.wrapping_sub(b) as i32 > 0;
     let end = conn.edge.wrapping_add(conn.out_delta);
@@ -52,40 +53,4 @@ fn wanted(conn: &abi::conn, handler: Handler) -> Vec<abi::place_list> {
         lists.push(abi::PLACES_HELD);
     }
     lists
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn wanted(conn: &abi::conn) -> Vec<abi::place_list> {
-        super::wanted(conn, Handler::Redis)
-    }
-
-    #[test]
-    fn who_must_be_found_is_wanted_on_a_list() {
-        let idle = abi::conn::default();
-        assert_eq!(wanted(&idle), [abi::PLACES_USED]);
-        let unacked = abi::conn {
-            edge: u32::MAX,
-            ack_max: 1,
-            replay_from: u32::MAX,
-            out_delta: 3,
-            ..idle
-        };
-        assert_eq!(wanted(&unacked), [abi::PLACES_USED, abi::PLACES_TIMER]);
-        let acked = abi::conn {
-            ack_max: 2,
-            ..unacked
-        };
-        assert_eq!(wanted(&acked), [abi::PLACES_USED]);
-        let mut held = idle;
-        held.h.mark_head = 1;
-        assert_eq!(wanted(&held), [abi::PLACES_USED, abi::PLACES_HELD]);
-        let fenced = abi::conn {
-            flags: abi::CONN_F_FENCE_PROOF as u8,
-            ..idle
-        };
-        assert_eq!(wanted(&fenced), [abi::PLACES_USED, abi::PLACES_HELD]);
-    }
 }

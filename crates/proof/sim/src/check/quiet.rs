@@ -72,7 +72,9 @@ pub fn leaks(
     }
 }
 
-fn control_left(control: &abi::control) -> Vec<String> {
+/// What is left over of the whole.
+#[must_use]
+pub fn control_left(control: &abi::control) -> Vec<String> {
     let mut left = Vec::new();
     if control.fence != 0 {
         left.push(format!("the fence is {}", control.fence));
@@ -83,7 +85,9 @@ fn control_left(control: &abi::control) -> Vec<String> {
     left
 }
 
-fn conn_left(conn: &abi::conn, gone: bool) -> Vec<String> {
+/// What is left over of an entry. `gone`: its socket is.
+#[must_use]
+pub fn conn_left(conn: &abi::conn, gone: bool) -> Vec<String> {
     let mut left = Vec::new();
     let flags = u32::from(conn.flags);
     if gone {
@@ -102,51 +106,4 @@ fn conn_left(conn: &abi::conn, gone: bool) -> Vec<String> {
         left.push(text);
     }
     left
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_stays_behind_is_named() {
-        // SAFETY: plain data for which all zeros are a value.
-        let (conn, control): (abi::conn, abi::control) = unsafe { std::mem::zeroed() };
-        assert!(conn_left(&conn, false).is_empty());
-        assert_eq!(conn_left(&conn, true).len(), 1);
-        let mut marks = conn;
-        marks.h.mark_head = 2;
-        assert_eq!(conn_left(&marks, false), ["2 marks in the ring"]);
-        let share = abi::conn {
-            flags: abi::CONN_F_OVERFLOW as u8,
-            ..conn
-        };
-        assert_eq!(conn_left(&share, false).len(), 1);
-        let owed = abi::conn {
-            requests: 1,
-            ..conn
-        };
-        assert_eq!(conn_left(&owed, false), ["1 requests, 0 replies"]);
-        assert!(control_left(&control).is_empty());
-        let fenced = abi::control {
-            fence: 1,
-            gate_seen: 1,
-            ..control
-        };
-        assert_eq!(control_left(&fenced).len(), 2);
-    }
-
-    #[test]
-    fn a_request_without_answer_is_named() {
-        let mut checks = Checks::new(super::super::Config::default());
-        checks.opened(0, 1, super::super::Via::Erb);
-        checks.sent(10, 1, b"PING\r\n");
-        assert!(answered(1_000, &checks, 2_000).is_ok());
-        assert_eq!(
-            answered(3_000, &checks, 2_000).unwrap_err().check,
-            "liveness"
-        );
-        checks.received(3_000, 1, b"+PONG\r\n").unwrap();
-        assert!(answered(9_000, &checks, 2_000).is_ok());
-    }
 }

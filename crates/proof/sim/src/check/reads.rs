@@ -188,7 +188,8 @@ fn of_hash(argv: &[Bytes], pairs: &[(Bytes, Bytes)], resp3: bool) -> Option<Vec<
 
 /// Whether at a moment between two there were so many milliseconds (or seconds, rounded as Redis
 /// does) left until `end`.
-fn is_left(end: i64, left: i64, seconds: bool, first: i64, last: i64) -> bool {
+#[must_use]
+pub fn is_left(end: i64, left: i64, seconds: bool, first: i64, last: i64) -> bool {
     let shown = |now: i64| {
         let ms = (end - now).max(0);
         if seconds { (ms + 500) / 1000 } else { ms }
@@ -197,7 +198,8 @@ fn is_left(end: i64, left: i64, seconds: bool, first: i64, last: i64) -> bool {
 }
 
 /// Redis's GETRANGE.
-fn range(value: &[u8], start: i64, end: i64) -> &[u8] {
+#[must_use]
+pub fn range(value: &[u8], start: i64, end: i64) -> &[u8] {
     let len = value.len() as i64;
     if start < 0 && end < 0 && start > end {
         return b"";
@@ -231,39 +233,5 @@ fn all(
         if read.point == before {
             return Some(read);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranges_are_those_of_redis() {
-        let cases: [(i64, i64, &[u8]); 10] = [
-            (0, -1, b"value"),
-            (1, 3, b"alu"),
-            (-3, -2, b"lu"),
-            (-100, 2, b"val"),
-            (3, 99, b"ue"),
-            (5, 9, b""),
-            (3, 2, b""),
-            (-2, -3, b""),
-            (0, -100, b"v"),
-            (4, -5, b""),
-        ];
-        for (start, end, part) in cases {
-            assert_eq!(range(b"value", start, end), part, "{start} {end}");
-        }
-        assert_eq!(range(b"", 0, -1), b"");
-    }
-
-    #[test]
-    fn times_left_are_exact() {
-        assert!(is_left(10_000, 400, false, 9_600, 9_600));
-        assert!(!is_left(10_000, 401, false, 9_600, 9_605));
-        assert!(!is_left(10_000, 394, false, 9_600, 9_605));
-        assert!(is_left(10_000, 1, true, 9_500, 9_500));
-        assert!(!is_left(10_000, 1, true, 9_501, 9_501));
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use erb_sim_redis::Bytes;
 
 /// A command: name and arguments.
-pub(super) type Argv = Arc<[Bytes]>;
+pub type Argv = Arc<[Bytes]>;
 
 /// Longest argument count and argument that a request may announce (Redis's own bounds).
 const ARGS_MAX: usize = 1 << 20;
@@ -17,10 +17,10 @@ const ARGUMENT_MAX: usize = 512 << 20;
 
 /// What a client has sent, cut into commands.
 #[derive(Debug, Default)]
-pub(super) struct Requests {
+pub struct Requests {
     buffer: Vec<u8>,
     /// What follows is no request: Redis answers an error and closes.
-    pub(super) broken: bool,
+    pub broken: bool,
 }
 
 /// What a stream begins with.
@@ -35,7 +35,7 @@ pub(super) enum Parsed {
 
 impl Requests {
     /// Takes bytes; calls `found` for each whole command.
-    pub(super) fn push(&mut self, bytes: &[u8], mut found: impl FnMut(Argv)) {
+    pub fn push(&mut self, bytes: &[u8], mut found: impl FnMut(Argv)) {
         self.buffer.extend_from_slice(bytes);
         let mut at = 0;
         while !self.broken && at < self.buffer.len() {
@@ -193,7 +193,8 @@ impl Replies {
 }
 
 /// The value of a bulk string or nil; `None` for anything else.
-pub(super) fn bulk(frame: &[u8]) -> Option<Option<&[u8]>> {
+#[must_use]
+pub fn bulk(frame: &[u8]) -> Option<Option<&[u8]>> {
     if frame == b"$-1\r\n" || frame == b"_\r\n" {
         return Some(None);
     }
@@ -207,7 +208,8 @@ pub(super) fn bulk(frame: &[u8]) -> Option<Option<&[u8]>> {
 }
 
 /// The values of an array of bulk strings and of nil, spelt like this; `None` for anything else.
-pub(super) fn nil_or_bulks<'a>(frame: &'a [u8], nil: &[u8]) -> Option<Vec<Option<&'a [u8]>>> {
+#[must_use]
+pub fn nil_or_bulks<'a>(frame: &'a [u8], nil: &[u8]) -> Option<Vec<Option<&'a [u8]>>> {
     let end = |from: usize| Some(from + line(&frame[from..])?.len() + 1);
     let mut at = end(0)?;
     let count = usize::try_from(number(&frame[..at - 1]).filter(|_| frame[0] == b'*')?).ok()?;
@@ -228,7 +230,8 @@ pub(super) fn nil_or_bulks<'a>(frame: &'a [u8], nil: &[u8]) -> Option<Vec<Option
 }
 
 /// The number of an integer reply in Redis's spelling.
-pub(super) fn integer(frame: &[u8]) -> Option<i64> {
+#[must_use]
+pub fn integer(frame: &[u8]) -> Option<i64> {
     let text = std::str::from_utf8(frame.strip_prefix(b":")?.strip_suffix(b"\r\n")?).ok()?;
     let number: i64 = text.parse().ok()?;
     (number.to_string() == text).then_some(number)
@@ -270,81 +273,11 @@ pub(super) fn show(bytes: &[u8]) -> String {
 }
 
 /// A command for people.
-pub(super) fn show_argv(argv: &[Bytes]) -> String {
+#[must_use]
+pub fn show_argv(argv: &[Bytes]) -> String {
     let words: Vec<String> = argv
         .iter()
         .map(|word| word[..word.len().min(24)].escape_ascii().to_string())
         .collect();
     words.join(" ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn commands(pieces: &[&[u8]]) -> (Vec<String>, bool) {
-        let mut requests = Requests::default();
-        let mut found = Vec::new();
-        for piece in pieces {
-            requests.push(piece, |argv| found.push(show_argv(&argv)));
-        }
-        (found, requests.broken)
-    }
-
-    #[test]
-    fn requests_are_cut_at_any_byte() {
-        let stream = b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n*0\r\n\r\nPING\r\n*-1\r\n*1\r\n$4\r\nPING\r\n";
-        let whole = commands(&[stream]);
-        assert_eq!(whole.0, ["GET a", "PING", "PING"]);
-        for cut in 0..stream.len() {
-            assert_eq!(commands(&[&stream[..cut], &stream[cut..]]), whole);
-        }
-    }
-
-    #[test]
-    fn what_is_no_request_ends_the_stream() {
-        assert!(commands(&[b"*1\r\n+4\r\nPING\r\n"]).1);
-        assert!(commands(&[b"*x\r\n"]).1);
-        assert!(commands(&[b"SET a \"b\r\n"]).1);
-        assert!(commands(&[b"SET a \"b\"c\r\n"]).1);
-    }
-
-    #[test]
-    fn inline_commands_may_have_quotes() {
-        let line = b"SET  \"a \\x41\\n\" 'it\\'s' x\"y\"\r\n";
-        let (found, broken) = commands(&[line]);
-        assert_eq!(found, ["SET a A\\n it\\'s xy"]);
-        assert!(!broken);
-    }
-
-    #[test]
-    fn bulk_strings_are_exact() {
-        assert_eq!(bulk(b"$1\r\na\r\n"), Some(Some(&b"a"[..])));
-        assert_eq!(bulk(b"$-1\r\n"), Some(None));
-        assert_eq!(bulk(b"$01\r\na\r\n"), None);
-        assert_eq!(bulk(b"$2\r\na\r\n"), None);
-        assert_eq!(bulk(b"$1\r\naXX"), None);
-        assert_eq!(bulk(b"+OK\r\n"), None);
-    }
-
-    #[test]
-    fn arrays_and_integers_are_exact() {
-        let bulks = |frame| nil_or_bulks(frame, b"_\r\n");
-        let three = bulks(b"*3\r\n$1\r\na\r\n_\r\n$0\r\n\r\n");
-        assert_eq!(three, Some(vec![Some(&b"a"[..]), None, Some(b"")]));
-        for wrong in [
-            &b"*2\r\n$1\r\na\r\n"[..],
-            b"*02\r\n$1\r\na\r\n$0\r\n\r\n",
-            b"*1\r\n$-1\r\n",
-            b"*1\r\n$1\r\na\r\n+",
-            b"$1\r\na\r\n",
-            b"*1\r\n:1\r\n",
-        ] {
-            assert_eq!(bulks(wrong), None);
-        }
-        assert_eq!(integer(b":-1\r\n"), Some(-1));
-        assert_eq!(integer(b":01\r\n"), None);
-        assert_eq!(integer(b":+1\r\n"), None);
-        assert_eq!(integer(b"+1\r\n"), None);
-    }
 }

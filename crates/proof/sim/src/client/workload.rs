@@ -585,16 +585,3 @@ pub fn pause(random: &mut Rng, mean: u64) -> u64 {
         _ => random.u64(0..=2 * mean),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_operation_follows_from_its_number() {
-        let workload = Workload::new(crate::profile::CALM.client, 7);
-        assert_eq!(workload.operation(3, 4), workload.operation(3, 4));
-        let different = (0..50).any(|n| workload.operation(3, n) != workload.operation(4, n));
-        assert!(different);
-    }
-}

@@ -3,7 +3,7 @@
 //! decided when it is sent; what is under way is kept here, so that later frames can be joined to
 //! it.
 
-pub(crate) mod mangle;
+pub mod mangle;
 
 use std::collections::BTreeMap;
 

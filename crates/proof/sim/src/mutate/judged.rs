@@ -21,7 +21,7 @@ use super::source::tree;
 /// Stands for the daemon's sources: what a mistake of the daemon changes.
 pub const DAEMON: &str = "crates/product/redis/src";
 /// What judges: the simulator and its models. If they change, any mistake may be seen no longer.
-const JUDGES: [&str; 4] = [
+pub const JUDGES: [&str; 4] = [
     "crates/proof/sim/src",
     "crates/proof/sim-kernel/src",
     "crates/proof/sim-redis/src",
@@ -36,7 +36,7 @@ const DIGITS: usize = 16;
 
 /// Hashes by path from the root: of each file of `bpf/`, and of the folders that are taken as one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sources(BTreeMap<String, String>);
+pub struct Sources(pub BTreeMap<String, String>);
 
 fn files_below(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
     let entries = fs::read_dir(folder).with_context(|| format!("{}", folder.display()))?;
@@ -99,7 +99,9 @@ impl Sources {
         Ok(Self::parsed(&text))
     }
 
-    fn parsed(text: &str) -> Self {
+    /// Those of a record.
+    #[must_use]
+    pub fn parsed(text: &str) -> Self {
         let lines = text.lines().filter(|line| !line.starts_with('#'));
         let pairs = lines.filter_map(|line| line.split_once("  "));
         Self(
@@ -190,7 +192,8 @@ pub fn draw_of_commit() -> u64 {
 /// Mistakes that were judged by the parts of a complete run, by name, in a file that goes with the sources.
 #[derive(Debug)]
 pub struct Progress {
-    path: PathBuf,
+    /// The file.
+    pub path: PathBuf,
     done: BTreeSet<String>,
 }
 
@@ -222,90 +225,5 @@ impl Progress {
         file.write_all(format!("{name}\n").as_bytes())?;
         self.done.insert(name.to_owned());
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn sources(pairs: &[(&str, &str)]) -> Sources {
-        let pairs = pairs
-            .iter()
-            .map(|(name, hash)| ((*name).to_owned(), (*hash).to_owned()));
-        Sources(pairs.collect())
-    }
-
-    #[test]
-    fn mistakes_of_changed_files_come_first_and_all_come() {
-        let before = sources(&[("bpf/a.h", "1"), ("bpf/b.h", "1"), (DAEMON, "1")]);
-        let now = sources(&[
-            ("bpf/a.h", "1"),
-            ("bpf/b.h", "2"),
-            (DAEMON, "1"),
-            ("bpf/c.h", "1"),
-        ]);
-        let files = [
-            vec!["a.h"],
-            vec!["a.h", "b.h"],
-            vec![DAEMON],
-            vec!["c.h"],
-            vec!["b.h"],
-        ];
-        let mut orders = BTreeSet::new();
-        for draw in 0..20 {
-            let (order, changed) = order(&files, &now, &before, draw);
-            assert_eq!(changed, 3);
-            let first: BTreeSet<usize> = order[..3].iter().copied().collect();
-            assert_eq!(
-                first,
-                BTreeSet::from([1, 3, 4]),
-                "those of b.h and of the new c.h"
-            );
-            let all: BTreeSet<usize> = order.iter().copied().collect();
-            assert_eq!(all.len(), files.len());
-            orders.insert(order);
-        }
-        assert!(orders.len() > 3, "a commit draws its own order");
-    }
-
-    #[test]
-    fn a_record_is_read_as_it_was_written() {
-        let text = "# about\n1234  bpf/a.h\nabcd  crates/proof/sim/src\n";
-        let read = Sources::parsed(text);
-        assert_eq!(
-            read,
-            sources(&[("bpf/a.h", "1234"), ("crates/proof/sim/src", "abcd")])
-        );
-        assert!(read.judges_differ(&sources(&[("bpf/a.h", "1234")])));
-        assert!(!read.any_differs(&read.clone(), &["a.h"]));
-    }
-
-    #[test]
-    fn this_tree_has_all_that_is_recorded() {
-        let now = Sources::now().expect("sources");
-        for name in JUDGES.iter().chain([&DAEMON, &"bpf/splice/splice.h"]) {
-            assert!(now.0.contains_key(*name), "{name}");
-        }
-        assert_eq!(now, Sources::now().expect("sources"));
-    }
-
-    #[test]
-    fn progress_goes_on_and_a_cut_name_is_none() {
-        let folder = std::env::temp_dir().join(format!("erb-judged-{}", std::process::id()));
-        fs::create_dir_all(&folder).expect("a folder");
-        let now = sources(&[("bpf/a.h", "1")]);
-        let mut progress = Progress::open(&folder, &now);
-        progress.add("one").expect("written");
-        let mut file = fs::OpenOptions::new()
-            .append(true)
-            .open(&progress.path)
-            .expect("there");
-        file.write_all(b"tw").expect("written");
-        let again = Progress::open(&folder, &now);
-        assert!(again.has("one") && !again.has("tw") && !again.has("two"));
-        let other = Progress::open(&folder, &sources(&[("bpf/a.h", "2")]));
-        assert!(!other.has("one"), "other sources");
-        fs::remove_dir_all(&folder).expect("removed");
     }
 }

@@ -248,20 +248,3 @@ pub struct Profile {
 pub fn find(name: &str) -> Option<&'static Profile> {
     PROFILES.iter().find(|profile| profile.name == name)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_unique() {
-        for (index, profile) in PROFILES.iter().enumerate() {
-            assert!(
-                PROFILES[..index]
-                    .iter()
-                    .all(|other| other.name != profile.name)
-            );
-            assert_eq!(find(profile.name), Some(profile));
-        }
-    }
-}

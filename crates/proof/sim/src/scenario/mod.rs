@@ -583,6 +583,3 @@ pub fn key_of(pair: Pair) -> conn_key {
         pad: 0,
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -142,20 +142,3 @@ impl Write for Pipe {
         Ok(())
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_pipe_ends_after_its_bytes() {
-        let mut pipe = Pipe::default();
-        let mut bytes = [0; 8];
-        assert!(pipe.read(&mut bytes).is_err());
-        pipe.redis_write(b"abc");
-        pipe.redis_close();
-        assert_eq!(pipe.read(&mut bytes).expect("bytes"), 3);
-        assert_eq!(pipe.read(&mut bytes).expect("the end"), 0);
-        assert!(pipe.write(b"x").is_err());
-    }
-}

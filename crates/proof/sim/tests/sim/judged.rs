@@ -19,7 +19,7 @@ use crate::{lane_mistakes, latency, mutations, scenarios};
 /// For which mistakes are judged if files have changed in which some are made, or what judges.
 const CHANGED_MAX: Duration = Duration::from_secs(180);
 /// The same if none has: a smoke.
-const SMOKE_MAX: Duration = Duration::from_secs(30);
+const SMOKE_MAX: Duration = Duration::from_secs(10);
 /// A part of a complete run.
 const PART_MAX: Duration = Duration::from_secs(25 * 60);
 /// Mistakes judged at once.

@@ -14,4 +14,5 @@ mod latency;
 mod mutations;
 mod runs;
 mod scenarios;
+mod unit;
 mod world;

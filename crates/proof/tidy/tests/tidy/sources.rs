@@ -149,3 +149,46 @@ fn every_limit_has_a_reason() {
     }
     assert_none("every limit has its reason beside it", &complaints);
 }
+
+/// Sections of a manifest, by heading, that build no program of unit tests.
+fn without_unit_tests(manifest: &str) -> Vec<&str> {
+    let mut heading = "";
+    let mut found = Vec::new();
+    for line in manifest.lines() {
+        match line {
+            "[lib]" | "[[bin]]" => heading = line,
+            "test = false" => found.push(heading),
+            _ => (),
+        }
+    }
+    found
+}
+
+/// A unit test in a crate that builds no program of unit tests would never run.
+#[test]
+fn every_unit_test_has_a_program() {
+    let (sources, mut complaints) = (files::sources(), Vec::new());
+    for file in files::all() {
+        let Some(folder) = file.name.strip_suffix("Cargo.toml") else {
+            continue;
+        };
+        for heading in without_unit_tests(&file.text) {
+            let main = format!("{folder}src/main.rs");
+            let has_test = sources.iter().find(|it| {
+                let inside = it.name.starts_with(&format!("{folder}src/"));
+                let of_target = (it.name == main) == (heading == "[[bin]]");
+                inside && of_target && it.text.contains("#[test]")
+            });
+            complaints
+                .extend(has_test.map(|it| format!("{}: {heading} has test = false", it.name)));
+        }
+    }
+    assert_none("every unit test has a program", &complaints);
+}
+
+#[test]
+fn targets_without_unit_tests_are_found() {
+    let both = "[lib]\ntest = false\n[[bin]]\nname = \"a\"\ntest = false\n";
+    assert_eq!(without_unit_tests(both), ["[lib]", "[[bin]]"]);
+    assert_eq!(without_unit_tests("[lib]\ndoctest = false\n"), [""; 0]);
+}

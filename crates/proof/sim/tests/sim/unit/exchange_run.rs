@@ -10,11 +10,11 @@ use erb_segments::expected::agree;
 use erb_segments::wire::{Ends, Wire};
 use erb_sim_tcp::Macs;
 
-use crate::ConnId;
-use crate::client::machine::{SERVER_MAC, machine_mac};
-use crate::link::Frame;
-use crate::scenario::{RAW_MACHINE, Scenario, Setup};
-use crate::time::{MS, Ns, US};
+use erb_sim::ConnId;
+use erb_sim::client::machine::{SERVER_MAC, machine_mac};
+use erb_sim::link::Frame;
+use erb_sim::scenario::{RAW_MACHINE, Scenario, Setup};
+use erb_sim::time::{MS, Ns, US};
 
 /// Between two looks at what came.
 const LOOK: Ns = 100 * US;

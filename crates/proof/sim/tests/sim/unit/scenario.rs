@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What scenarios are made of: real clients, raw ones, several CPUs, the TC tier alone.
+
 use erb_abi as abi;
 
-use super::{Scenario, Setup, over_seeds};
-use crate::client::resp::request;
-use crate::profile::Tier;
+use erb_sim::client::resp::request;
+use erb_sim::profile::Tier;
+use erb_sim::scenario::{Scenario, Setup, over_seeds};
 
 #[test]
 fn a_cached_key_is_answered_fast_and_a_lost_answer_is_repeated() {

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use erb_sim_redis::{Cause, Change, Executed, Stored};
 
-use super::*;
-use crate::time::START_NS;
+use erb_sim::ConnId;
+use erb_sim::check::{Checks, Config, Told, Via, changes_rights};
+use erb_sim::time::{MS, Ns, START_NS, WALL_START_MS};
 
 /// A run by hand: time moves a millisecond per step.
 struct Run {
@@ -328,7 +329,7 @@ fn restricted(seen: bool) -> Run {
 fn who_only_asks_for_rules_changes_none() {
     let changes = |line: &str| {
         let argv: Vec<_> = line.split(' ').map(|word| word.as_bytes().into()).collect();
-        super::changes_rights(&argv)
+        changes_rights(&argv)
     };
     for line in [
         "ACL SETUSER full -get",
@@ -546,7 +547,7 @@ fn where_misses_are_told_none_is_hidden() {
 #[test]
 fn times_left_are_those_of_a_moment_between() {
     let mut run = Run::new();
-    let wall = |run: &Run| run.now / MS + crate::time::WALL_START_MS as u64;
+    let wall = |run: &Run| run.now / MS + erb_sim::time::WALL_START_MS as u64;
     let end = wall(&run) + 1_000;
     let line = format!("SET k v PXAT {end}");
     run.send(0, &line);
