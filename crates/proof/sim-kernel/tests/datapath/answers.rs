@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Whole programs: a hit, a miss, a hand-over to TC, a retransmission.
 
+use std::time::{Duration, Instant};
+
 use erb_abi::{ControlBlock as _, ControlPlane as _};
 use erb_sim_kernel::{DatapathConfig, Tc, Xdp, tcp_state};
 
@@ -249,34 +251,41 @@ fn an_answer_that_is_too_long_for_the_way_comes_in_pieces() {
 }
 
 /// A hit may not cost more than what goes up and comes back, or the simulator's millions of packets take hours.
+/// Of each the shortest part counts: a part is a millisecond, and other work of the machine does not fall into all.
 #[test]
 fn a_hit_leaves_time_for_the_rest() {
     // So many replies that are not acknowledged fit a window.
-    const ROUNDS: u32 = 2_000;
-    let mut scene = Scene::new(DatapathConfig::default());
-    scene.warm();
-    scene.fill(b"key", b"value");
-    let request = get(b"key");
-    let start = std::time::Instant::now();
-    for _ in 0..ROUNDS {
-        assert_eq!(scene.send(&request).0, Xdp::Tx);
-        scene.ack = scene.ack.wrapping_add(11);
+    const PARTS: u32 = 40;
+    const ROUNDS: u32 = 50;
+    let (mut hits, mut misses) = (warm(), warm());
+    hits.fill(b"key", b"value");
+    let (request, absent) = (get(b"key"), get(b"absent"));
+    let (mut hit, mut miss) = (Duration::MAX, Duration::MAX);
+    for _ in 0..PARTS {
+        let start = Instant::now();
+        for _ in 0..ROUNDS {
+            assert_eq!(hits.send(&request).0, Xdp::Tx);
+            hits.ack = hits.ack.wrapping_add(11);
+        }
+        hit = hit.min(start.elapsed() / ROUNDS);
+        let start = Instant::now();
+        for _ in 0..ROUNDS {
+            assert_eq!(misses.send(&absent).0, Xdp::Pass, "{:?}", reasons(&misses));
+            misses.served(absent.len(), b"$-1\r\n");
+            misses.settle();
+        }
+        miss = miss.min(start.elapsed() / ROUNDS);
     }
-    let hit = start.elapsed() / ROUNDS;
-    let mut scene = Scene::new(DatapathConfig::default());
-    scene.warm();
-    let start = std::time::Instant::now();
-    let request = get(b"absent");
-    for _ in 0..ROUNDS {
-        assert_eq!(scene.send(&request).0, Xdp::Pass, "{:?}", reasons(&scene));
-        scene.served(request.len(), b"$-1\r\n");
-        scene.settle();
-    }
-    let miss = start.elapsed() / ROUNDS;
     println!("{hit:?} per hit, {miss:?} per miss, frames built and checked included");
     if hit > miss {
         erb_steady::too_slow(format_args!("{hit:?} per hit, {miss:?} per miss"));
     }
+}
+
+fn warm() -> Scene {
+    let mut scene = Scene::new(DatapathConfig::default());
+    scene.warm();
+    scene
 }
 
 fn reasons(scene: &Scene) -> Vec<(&'static str, u64)> {
