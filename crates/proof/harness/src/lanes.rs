@@ -79,9 +79,9 @@ pub struct Plan<'a> {
     alone: VecDeque<Job<'a>>,
 }
 
-/// Workers of a lane's queues. Labs take turns, three at a time (`Turn`): one more than the fewest processors that
-/// tests are run on, because tests wait. Beside them other programs run one after the other.
-const WORKERS: [usize; 2] = [3, 1];
+/// Workers of a lane's queues. Labs take turns, two at a time (`Turn`): so many as the fewest processors that
+/// tests are run on. Beside them other programs run one after the other.
+const WORKERS: [usize; 2] = [2, 1];
 
 fn regex(pattern: &str) -> Regex {
     Regex::new(pattern).expect("a valid pattern")

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::{IpAddr, TcpListener};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -36,6 +36,7 @@ use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
 use crate::frame::{Family, PORT};
+use crate::row;
 
 /// Places in the table of connections: soon full.
 pub const CONNECTIONS: u32 = 256;
@@ -116,7 +117,8 @@ pub fn with<T: Send + 'static>(work: impl FnOnce(&mut Bench) -> T + Send + 'stat
         .expect("the bench's thread lives as long as the process");
     match result.recv_timeout(RUN_TIME_MAX) {
         Ok(Ok(value)) => value,
-        Ok(Err(panic)) => resume_unwind(panic),
+        // What its thread printed was captured for the test that started it.
+        Ok(Err(panic)) => panic!("{}", row::panic_text(&*panic)),
         Err(RecvTimeoutError::Timeout) => {
             erb_steady::out_of_patience(format_args!("no result within {RUN_TIME_MAX:?}"))
         }
@@ -131,9 +133,7 @@ fn start() -> Result<Sender<Job>, String> {
         Ok(mut bench) => {
             // The starter waits for exactly this.
             let _ = ready.send(Ok(()));
-            for job in queue {
-                job(&mut bench);
-            }
+            queue.into_iter().for_each(|job| job(&mut bench));
         }
         Err(error) => {
             let _ = ready.send(Err(format!("{error:#}")));

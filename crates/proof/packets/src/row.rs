@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use erb_abi::REASONS;
+use erb_steady::Cause;
 
 use crate::fixture;
 use crate::frame::{ACK, Checksum, PSH, Segment};
@@ -124,6 +125,12 @@ pub fn check(rows: Vec<Row>) {
                 Ok(Err(why)) => why,
                 Err(panic) => panic_text(&*panic),
             };
+            // One that may be repeated says so where its message begins.
+            assert!(
+                Cause::of(&failed).is_none(),
+                "{failed}, in row {:?}",
+                row.name
+            );
             failures.push(format!("row {:?} ({:?}): {failed}", row.name, row.shape));
         }
         failures
