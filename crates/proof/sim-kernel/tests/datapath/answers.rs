@@ -13,8 +13,7 @@ use erb_sim_kernel::scene::{DEVICE, Scene, command, get};
 
 #[test]
 fn a_filled_key_is_answered_in_place() {
-    let mut scene = Scene::new(DatapathConfig::default());
-    scene.warm();
+    let mut scene = warm();
     assert_eq!(scene.fill(b"key", b"value"), erb_abi::FILL_OK);
     let request = get(b"key");
     for round in 1..=3u32 {
@@ -63,8 +62,7 @@ fn reports_of(scene: &mut Scene, key: &[u8], misses: u32) -> usize {
 
 #[test]
 fn misses_are_reported_more_and_more_seldom_or_one_of_some() {
-    let mut scene = Scene::new(DatapathConfig::default());
-    scene.warm();
+    let mut scene = warm();
     drop(scene.path.take_misses(10));
     for (fill_at, key, reports) in [(1, b"a", [1, 1, 1, 0]), (2, b"b", [0, 1, 1, 0])] {
         scene.path.set_miss_fill_at(fill_at);
@@ -93,8 +91,7 @@ fn step_aside(scene: &Scene, key: &[u8], of_it: bool) {
 
 #[test]
 fn what_is_left_out_is_kept_true() {
-    let mut scene = Scene::new(DatapathConfig::default());
-    scene.warm();
+    let mut scene = warm();
     assert_eq!(scene.fill(b"key", b"value"), erb_abi::FILL_OK);
     step_aside(&scene, b"key", true);
     assert_eq!(scene.send(&get(b"key")).0, Xdp::Pass);
@@ -122,8 +119,7 @@ fn what_is_left_out_is_kept_true() {
 
 #[test]
 fn a_connection_that_only_misses_looks_seldom_until_it_is_answered() {
-    let mut scene = Scene::new(DatapathConfig::default());
-    scene.warm();
+    let mut scene = warm();
     scene.path.set_vain_mask(1);
     let set = erb_abi::ControlBlock::control(&scene.path)
         .hash_secret()
@@ -200,8 +196,7 @@ fn tick(scene: &Scene) -> u32 {
 
 #[test]
 fn an_answer_that_nobody_acknowledges_is_sent_again() {
-    let mut scene = Scene::new(DatapathConfig::default());
-    scene.warm();
+    let mut scene = warm();
     scene.fill(b"key", b"value");
     assert_eq!(scene.send(&get(b"key")).0, Xdp::Tx);
     assert_eq!(tick(&scene), 1);
@@ -218,8 +213,7 @@ fn an_answer_that_nobody_acknowledges_is_sent_again() {
 /// has nothing to send.
 #[test]
 fn an_answer_that_is_too_long_for_the_way_comes_in_pieces() {
-    let mut scene = Scene::new(DatapathConfig::default());
-    scene.warm();
+    let mut scene = warm();
     let value = [b'v'; 1000];
     scene.fill(b"key", &value);
     // The card has no room for so much: TC answers.

@@ -30,7 +30,7 @@ pub fn in_turns(profile: &'static Profile) -> &'static Profile {
 }
 
 /// In a smoke a profile is played for so small a part of its time, by so small a part of its connections.
-pub const PART: u32 = 4;
+const PART: u32 = 4;
 
 /// The plan of a part of a run.
 pub fn part(profile: &'static Profile, seed: u64, part: u32) -> Plan {

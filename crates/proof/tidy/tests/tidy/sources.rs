@@ -173,10 +173,12 @@ fn every_unit_test_has_a_program() {
             continue;
         };
         for heading in without_unit_tests(&file.text) {
-            let main = format!("{folder}src/main.rs");
+            let of_crate = |name| move |it: &&File| it.name == format!("{folder}src/{name}");
+            let has_lib = sources.iter().any(|it| of_crate("lib.rs")(&it));
             let has_test = sources.iter().find(|it| {
                 let inside = it.name.starts_with(&format!("{folder}src/"));
-                let of_target = (it.name == main) == (heading == "[[bin]]");
+                let of_bin = !has_lib || of_crate("main.rs")(it);
+                let of_target = of_bin == (heading == "[[bin]]");
                 inside && of_target && it.text.contains("#[test]")
             });
             complaints
