@@ -24,6 +24,16 @@
 		 (n) <= (max);                                                                     \
 	 }))
 
+/* 1 if any bit is set, else 0: no branch, of which the verifier follows both sides. Opaque: the compiler would make
+ * a comparison of it, and a branch. */
+INLINE u32 any_bit(u32 bits)
+{
+	u32 spread = bits | -bits;
+
+	opaque(spread);
+	return spread >> 31;
+}
+
 /* The kernel module's (kmod/kfuncs.c): has the processor fetch the lines of some memory, and waits for none. Weak: there
  * is none where the loader left it out (`without_prefetch` in crates/product/datapath/src/load.rs). */
 extern void erb_prefetch(const void *memory, u32 memory__sz) __ksym __weak;

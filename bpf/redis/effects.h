@@ -62,12 +62,6 @@ INLINE u32 hold_used(const struct conn *conn)
 	return read_once(conn->h.mark_head) - read_once(conn->h.mark_tail);
 }
 
-/* 1 if any bit is set. */
-INLINE u32 any_bit(u32 bits)
-{
-	return (bits | -bits) >> 31;
-}
-
 _Static_assert(CONN_F_OVERFLOW >> 1 == CONN_F_FENCE_PROOF, "the share's flag is told by a shift");
 _Static_assert(HOLD_RING == 0 && HOLD_SHARE_OLD == 1 && HOLD_SHARE_NEW == 2, "so is who holds");
 

@@ -127,8 +127,7 @@ __noinline int scan_replies(struct __sk_buff *ctx)
  * when it has run, so its first byte says so; that of EXEC may leave in parts. Lock held. */
 INLINE bool reply_executed(const struct conn *conn, const struct mark *m, bool begun)
 {
-	u32 early =
-	    begun & (m->set == EFFECT_SETTLE); /* a branch costs the verifier twice as much */
+	u32 early = begun & ~any_bit(m->set ^ EFFECT_SETTLE);
 
 	return !seq_after(m->request, conn->replies + early);
 }
@@ -146,16 +145,15 @@ INLINE void reply_take_marks(struct conn *conn, struct out_work *ow)
 {
 	/* out_at is in line C, the scanner's state is not. */
 	bool begun = conn->out_at == STREAM_WITHIN && conn->h.out.left && !conn->h.out.push;
-	bool refused = reply_refused(conn, ow);
+	u32 turned = reply_refused(conn, ow) ? EFFECT_FENCE ^ EFFECT_SETTLE : 0;
 
 	for (u32 i = 0; i < MARKS_IN_FLIGHT; i++) {
 		struct mark *m = &conn->h.marks[conn->h.mark_tail & (MARKS_IN_FLIGHT - 1)];
 
 		if (conn->h.mark_tail == conn->h.mark_head || !reply_executed(conn, m, begun))
 			break;
-		ow->h.marks[i] = *m;
-		if (refused && m->set == EFFECT_FENCE)
-			ow->h.marks[i].set = EFFECT_SETTLE;
+		ow->h.marks[i].request = m->request;
+		ow->h.marks[i].set = m->set ^ (turned & (any_bit(m->set ^ EFFECT_FENCE) - 1));
 		ow->h.released = i + 1;
 		conn->h.mark_tail++;
 	}

@@ -278,37 +278,60 @@ INLINE u32 commit_check(const struct conn *conn, const struct sock_view *v, cons
 	return kernel_ack == v->snd_una ? 0 : STAT_TO_TC;
 }
 
+/* The rest of replay_put(): the block that crosses the ring's end goes word by word, and those after it lie at the
+ * ring's begin. The word that crosses the end lands in the padding after it and is carried over to the begin. */
+INLINE void replay_wrap(struct conn *conn, const struct work *w, u32 at)
+{
+	u32 crossing = (REPLAY_BYTES - at) / COPY_BLOCK * COPY_BLOCK, over;
+	u64 carry, *start = (u64 *)conn->replay;
+
+	opaque(crossing);
+	if (crossing > REPLY_BYTES_MAX)
+		return;
+	for (u32 k = 0; k < COPY_BLOCK; k += 8)
+		*(u64 *)(conn->replay + ((at + crossing + k) & (REPLAY_BYTES - 1))) =
+		    *(const u64 *)(w->reply + crossing + k);
+	for (u32 i = 1; i < REPLAY_BLOCKS; i++) {
+		u32 next = crossing + i * COPY_BLOCK, to = at + next - REPLAY_BYTES;
+
+		if (next >= read_once(w->reply_len))
+			break;
+		opaque(next);
+		opaque(to);
+		if (next > REPLY_BYTES_MAX || to > REPLAY_BYTES - COPY_BLOCK)
+			break;
+		for (u32 k = 0; k < COPY_BLOCK; k += 8)
+			*(u64 *)(conn->replay + to + k) = *(const u64 *)(w->reply + next + k);
+	}
+	if (!(at & 7) || at + read_once(w->reply_len) <= REPLAY_BYTES)
+		return;
+	/* The crossing word began (at & 7) bytes after a multiple of 8. */
+	carry = *(u64 *)(conn->replay + REPLAY_BYTES);
+	over = (at & 7) * 8;
+	*start = (*start & ~((1ULL << over) - 1)) | (carry & ((1ULL << over) - 1));
+}
+
 /* Copies w->reply into replay for the bytes of client space from seq on. In blocks, so up to
- * REPLAY_SLACK bytes run over; the word that crosses the ring's end lands in the padding behind it
- * and is carried over to its start. */
+ * REPLAY_SLACK bytes run over. */
 INLINE void replay_put(struct conn *conn, const struct work *w, u32 seq)
 {
-	u32 at = (seq - conn->replay_base) & (REPLAY_BYTES - 1), over;
-	u64 carry, *start = (u64 *)conn->replay;
+	u32 at = (seq - conn->replay_base) & (REPLAY_BYTES - 1);
 
 	for (u32 i = 0; i < REPLAY_BLOCKS; i++) {
 		u32 to = at + i * COPY_BLOCK;
 		const u64 *from = (const u64 *)(w->reply + i * COPY_BLOCK);
+		u64 *dst;
 
 		if (i * COPY_BLOCK >= read_once(w->reply_len))
-			break;
+			return;
 		opaque(to);
-		if (to <= REPLAY_BYTES - COPY_BLOCK) {
-			u64 *dst = (u64 *)(conn->replay + to);
-
-			for (u32 k = 0; k < COPY_BLOCK / 8; k++)
-				dst[k] = from[k];
-			continue;
-		}
+		if (to > REPLAY_BYTES - COPY_BLOCK)
+			break;
+		dst = (u64 *)(conn->replay + to);
 		for (u32 k = 0; k < COPY_BLOCK / 8; k++)
-			*(u64 *)(conn->replay + ((to + k * 8) & (REPLAY_BYTES - 1))) = from[k];
+			dst[k] = from[k];
 	}
-	if (!(at & 7) || at + read_once(w->reply_len) <= REPLAY_BYTES)
-		return;
-	/* The crossing word began (at & 7) bytes behind a multiple of 8. */
-	carry = *(u64 *)(conn->replay + REPLAY_BYTES);
-	over = (at & 7) * 8;
-	*start = (*start & ~((1ULL << over) - 1)) | (carry & ((1ULL << over) - 1));
+	replay_wrap(conn, w, at);
 }
 
 /* Copies at most want bytes of replay from client-space sequence number seq into w->reply, not

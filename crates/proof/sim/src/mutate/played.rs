@@ -281,7 +281,7 @@ mutations! {
     "held-for-ever", "what stands for a reply that does not come is released by proof", "fence-unread-before",
         [("redis/proofs.h", "if (held > HELD_NS >> 20 && (socket", "if (0 && (socket")];
     "reply-whole", "a reply's first byte says that its command has run", "fence-slow-reader",
-        [("redis/replies.h", "begun & (m->set == EFFECT_SETTLE);", "begun & !m;")];
+        [("redis/replies.h", "begun & ~any_bit(m->set ^ EFFECT_SETTLE);", "begun & !m;")];
     "set-unlocked", "what is read of a set while it changes does not count", "sharp-set-changed",
         [("cache/cache.h", "return !(changes & 1) && read_once(set->changes) == changes;", "return changes || set;")];
     "miss-in-mget", "nothing is answered of a key that is not cached", "reads-answers",
