@@ -150,14 +150,14 @@ fn every_limit_has_a_reason() {
     assert_none("every limit has its reason beside it", &complaints);
 }
 
-/// Sections of a manifest, by heading, that build no program of unit tests.
-fn without_unit_tests(manifest: &str) -> Vec<&str> {
+/// Sections of a manifest, by heading, that say this.
+fn sections_with<'a>(manifest: &'a str, said: &str) -> Vec<&'a str> {
     let mut heading = "";
     let mut found = Vec::new();
     for line in manifest.lines() {
         match line {
             "[lib]" | "[[bin]]" => heading = line,
-            "test = false" => found.push(heading),
+            _ if line == said => found.push(heading),
             _ => (),
         }
     }
@@ -172,7 +172,7 @@ fn every_unit_test_has_a_program() {
         let Some(folder) = file.name.strip_suffix("Cargo.toml") else {
             continue;
         };
-        for heading in without_unit_tests(&file.text) {
+        for heading in sections_with(&file.text, "test = false") {
             let of_crate = |name| move |it: &&File| it.name == format!("{folder}src/{name}");
             let has_lib = sources.iter().any(|it| of_crate("lib.rs")(&it));
             let has_test = sources.iter().find(|it| {
@@ -188,9 +188,57 @@ fn every_unit_test_has_a_program() {
     assert_none("every unit test has a program", &complaints);
 }
 
+/// Lines on which an example in a comment begins: a block of code that is not marked as text.
+fn examples(source: &str) -> Vec<usize> {
+    let (mut inside, mut found) = (false, Vec::new());
+    for (at, line) in source.lines().enumerate() {
+        let line = line.trim_start();
+        let comment = line
+            .strip_prefix("//!")
+            .or_else(|| line.strip_prefix("///"));
+        let Some(mark) = comment.and_then(|it| it.trim_start().strip_prefix("```")) else {
+            continue;
+        };
+        if !inside && mark != "text" {
+            found.push(at + 1);
+        }
+        inside = !inside;
+    }
+    found
+}
+
+/// An example in a comment of a crate whose comments are not tested would never be compiled.
 #[test]
-fn targets_without_unit_tests_are_found() {
+fn every_example_is_compiled() {
+    let (sources, mut complaints) = (files::sources(), Vec::new());
+    for file in files::all() {
+        let Some(folder) = file.name.strip_suffix("Cargo.toml") else {
+            continue;
+        };
+        if sections_with(&file.text, "doctest = false").is_empty() {
+            continue;
+        }
+        let inside = |it: &&File| it.name.starts_with(&format!("{folder}src/"));
+        for source in sources.iter().filter(inside) {
+            let lines = examples(&source.text);
+            complaints.extend(
+                lines
+                    .iter()
+                    .map(|line| format!("{}:{line}: its crate has doctest = false", source.name)),
+            );
+        }
+    }
+    assert_none("every example in a comment is compiled", &complaints);
+}
+
+#[test]
+fn sections_and_examples_are_found() {
     let both = "[lib]\ntest = false\n[[bin]]\nname = \"a\"\ntest = false\n";
-    assert_eq!(without_unit_tests(both), ["[lib]", "[[bin]]"]);
-    assert_eq!(without_unit_tests("[lib]\ndoctest = false\n"), [""; 0]);
+    assert_eq!(sections_with(both, "test = false"), ["[lib]", "[[bin]]"]);
+    assert_eq!(
+        sections_with("[lib]\ndoctest = false\n", "test = false"),
+        [""; 0]
+    );
+    let source = "//! ```text\n//! a\n//! ```\n  /// ```no_run\n/// f();\n/// ```\n/// ```\n";
+    assert_eq!(examples(source), [4, 7]);
 }
