@@ -38,7 +38,7 @@ const CLIENT_WSCALE: u8 = 7;
 const CLIENT_ISN: u32 = u32::MAX - 40;
 
 /// The replay buffer is a ring, and a replay ends at the ring's end: a row's few kilobytes must not
-/// reach it by chance (answers::every_length goes around it on purpose).
+/// reach it by chance (`answers::replies_across_the_rings_end` does on purpose).
 const ISN_IN_RING_MAX: u32 = abi::REPLAY_BYTES / 4;
 
 /// What kind of connection.

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What XDP answers.
 
+use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use erb_packets::frame::Checksum;
+use erb_abi::REPLAY_BYTES;
+use erb_packets::frame::{Checksum, Segment};
 use erb_packets::row::{Expect, Row, check};
 use erb_packets::scene::{Scene, Shape, V4, V4_BARE, V4_NO_TS, V4_VLAN, V6, V6_NO_TS, V6_VLAN};
 
@@ -213,31 +215,79 @@ fn every_length() {
             scene.bench.fill(key.as_bytes(), &value, 0);
             let segment = scene.segment(&get(&key));
             let outcome = scene.up(&segment);
-            let got = erb_packets::frame::Segment::parse(&outcome.frame).unwrap();
+            let got = Segment::parse(&outcome.frame).unwrap();
             assert_eq!(got.payload, bulk(&value), "value of {value_len} bytes");
             assert_eq!(got.checksum, Checksum::Full, "value of {value_len} bytes");
             assert_eq!(got.seq, scene.rcv);
             assert_eq!(got.ack, scene.snd);
-            // Repeated: the same bytes, in as many pieces as the ring's end makes of them.
-            let mut replayed = Vec::new();
-            while replayed.len() < got.payload.len() {
-                let mut repeated = segment.clone();
-                repeated.ack = got.seq.wrapping_add(replayed.len() as u32);
-                let outcome = scene.xdp(&repeated.bytes());
-                let again = erb_packets::frame::Segment::parse(&outcome.frame).unwrap();
-                assert_eq!(again.seq, repeated.ack);
-                assert_eq!(again.checksum, Checksum::Full);
-                assert!(
-                    !again.payload.is_empty(),
-                    "replay of {value_len} bytes stops"
-                );
-                replayed.extend(again.payload);
-            }
-            assert_eq!(
-                replayed, got.payload,
-                "replay of value of {value_len} bytes"
-            );
+            again(&mut scene, &segment, got.seq, &got.payload);
             scene.rcv = scene.rcv.wrapping_add(got.payload.len() as u32);
         }
     });
+}
+
+/// What is unacknowledged may be in the ring of the connection at most: block copies may run over by one block.
+const UNACKED_MAX: usize = (REPLAY_BYTES - 64) as usize;
+
+/// Replies that lie across the ring's end, with others unacknowledged before them: the end comes at each place of a word,
+/// in a reply's first, middle and last block. A client that asks again gets the same bytes.
+#[test]
+fn replies_across_the_rings_end() {
+    erb_packets::fixture::with(|bench| {
+        let mut scene = Scene::connect(bench, V4);
+        scene.make_fast();
+        let (mut unacked, mut sent) = (VecDeque::<Vec<u8>>::new(), 0_usize);
+        let (mut places_in_word, mut blocks_after) = (BTreeSet::new(), BTreeSet::new());
+        for round in 0..400_usize {
+            let value: Vec<u8> = (0..(round * 389 + round / 7) % 1439)
+                .map(|at| (at * 31 + round) as u8)
+                .collect();
+            let (key, reply) = (format!("ring{round}"), bulk(&value));
+            scene.bench.fill(key.as_bytes(), &value, 0);
+            while unacked.iter().map(Vec::len).sum::<usize>() + reply.len() > UNACKED_MAX {
+                unacked.pop_front();
+            }
+            let before = unacked.iter().map(Vec::len).sum::<usize>();
+            let from = scene.rcv.wrapping_sub(before as u32);
+            let mut segment = scene.segment(&get(&key));
+            segment.ack = from;
+            let outcome = scene.up(&segment);
+            let got = Segment::parse(&outcome.frame).expect("a segment");
+            assert_eq!(got.payload, reply, "round {round}");
+            assert_eq!(got.seq, scene.rcv, "round {round}");
+            let at = sent % REPLAY_BYTES as usize;
+            if at + reply.len() > REPLAY_BYTES as usize {
+                places_in_word.insert(at % 8);
+                blocks_after.insert((at + reply.len() - REPLAY_BYTES as usize) / 64);
+            }
+            sent += reply.len();
+            scene.rcv = scene.rcv.wrapping_add(reply.len() as u32);
+            unacked.push_back(reply);
+            again(
+                &mut scene,
+                &segment,
+                from,
+                &unacked.make_contiguous().concat(),
+            );
+        }
+        assert_eq!(places_in_word.len(), 8, "{places_in_word:?}");
+        assert!(blocks_after.len() > 10, "{blocks_after:?}");
+    });
+}
+
+/// The client asks again for all from a sequence number on, piece by piece, by copies of its last request.
+fn again(scene: &mut Scene<'_>, request: &Segment, from: u32, wanted: &[u8]) {
+    let mut at = 0;
+    while at < wanted.len() {
+        let mut copy = request.clone();
+        copy.ack = from.wrapping_add(at as u32);
+        let outcome = scene.xdp(&copy.bytes());
+        let got = Segment::parse(&outcome.frame).expect("a segment");
+        assert_eq!(got.seq, copy.ack);
+        assert_eq!(got.checksum, Checksum::Full);
+        assert!(!got.payload.is_empty(), "it stops at {at}");
+        let end = (at + got.payload.len()).min(wanted.len());
+        assert_eq!(got.payload, wanted[at..end], "from {at} on");
+        at = end;
+    }
 }

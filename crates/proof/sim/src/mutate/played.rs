@@ -179,6 +179,10 @@ mutations! {
         [("splice/resend.h", "w->out_ack = w->view.rcv_nxt + conn->in_delta;\n\t\tw->reply_len = 0;", "w->out_ack = w->p.seq + w->p.payload_len;\n\t\tw->reply_len = 0;")];
     "replay-full", "unacknowledged bytes fit the replay buffer", "sharp-replay-full",
         [("splice/splice.h", "if (unacked + w->reply_len > room)", "if (unacked + w->reply_len > room * 64)")];
+    "wrap-carry", "what crosses the replay buffer's end goes on at its begin", "sharp-replay-wraps",
+        [("splice/splice.h", "over = (at & 7) * 8;", "over = 0 * (at & 7);")];
+    "wrap-rest", "so does what comes after it", "sharp-replay-wraps",
+        [("splice/splice.h", "for (u32 i = 1; i < REPLAY_BLOCKS; i++) {\n\t\tu32 next", "for (u32 i = 2; i < REPLAY_BLOCKS; i++) {\n\t\tu32 next")];
     "edge-drop-missing", "kernel data below the edge never leave again", "tcp-02-old-bytes-below-the-edge",
         [("splice/egress.h", "if (ow->p.payload_len && conn->out_delta && seq_before(ow->p.seq, conn->edge)) {", "if (0) {")];
     "floor-missing", "acknowledgements below the edge never go up", "tcp-03-ack-floor",
@@ -270,6 +274,8 @@ mutations! {
         [("redis/requests.h", "\t\t\tw->h.found.late = w->h.scan.pending;\n", "\t\t\tif (w->h.scan.pending)\n\t\t\t\tfound_whole(&w->h.found, w->h.scan.pending);\n\t\t\tw->h.found.due = w->h.found.effects;\n\t\t\tw->h.found.late = 0;\n")];
     "late-forgotten", "the last byte of a command that is counted closes the fence", "fence-half-body",
         [("redis/requests.h", "conn->h.late = w->h.found.late;", "conn->h.late = conn->h.half = 0;")];
+    "stranger-turns-marks", "of what it asked for only what nobody knows is settled, not fenced", "fence-stranger",
+        [("redis/replies.h", "turned & (any_bit(m->set ^ EFFECT_FENCE) - 1)", "turned")];
     "stranger-empties", "what Redis refuses, as no password was shown, does not empty the cache", "fence-stranger",
         [("redis/replies.h", "return ow->h.shut && !(conn->h.kept", "return 0 && ow->h.shut && !(conn->h.kept")];
     "errors-believed", "an error proves nothing of who was let in", "fence-let-in",

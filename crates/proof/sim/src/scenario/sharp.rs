@@ -31,39 +31,6 @@ fn fill_under_way(s: &mut Scenario) {
     s.run(MS);
 }
 
-/// A client acknowledges nothing and asks on and on.
-pub(super) fn replay_is_full() {
-    let mut s = Scenario::new(Setup {
-        veth: false,
-        ..Setup::default()
-    });
-    s.cached(b"k", &[b'a'; 900]);
-    s.cached(b"l", &[b'b'; 800]);
-    let mut raw = s.raw();
-    raw.window = u16::MAX;
-    let mut talk = Talk::begin(&mut s, raw);
-    talk.ask(&mut s, &[b"PING"]);
-    talk.ack(&mut s);
-    let (fast, full) = (s.fast_packets(), s.stat(abi::STAT_REFUSE_REPLAY_FULL));
-    let (seq, acked) = (talk.seq, talk.ack);
-    talk.send(&mut s, &[b"GET", b"k"]);
-    for _ in 0..7 {
-        s.run(MS);
-        talk.send(&mut s, &[b"GET", b"l"]);
-    }
-    s.run(MS);
-    let answered = s.fast_packets() - fast;
-    assert_eq!(answered, 4, "{}", s.counters());
-    assert!(s.stat(abi::STAT_REFUSE_REPLAY_FULL) > full);
-    // The oldest one is still there.
-    s.run(MS);
-    talk.raw.received(&mut s);
-    let again = talk.raw.data(&mut s, seq, acked, &request(&[b"GET", b"k"]));
-    let first = again.first().expect("a replay");
-    assert_eq!(talk.raw.relative(first).0, acked);
-    assert!(first.payload.starts_with(b"$900\r\naaaa"), "other bytes");
-}
-
 /// A connection that chose another database before ERB came.
 pub(super) fn older_with_a_state() {
     let mut s = Scenario::new(Setup {

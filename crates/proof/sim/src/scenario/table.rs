@@ -290,7 +290,8 @@ cases! {
     "ops-replaced", "operability", "programs are replaced in mid-flight: nothing is lost, repeated or stale", Some(cases::lease::programs_replaced), "";
     "ops-replaced-unawares", "operability", "what changes while programs are replaced and no daemon listens is noticed", Some(cases::rights::replaced_unawares), "rights-taken-over";
     "coh-lease-rests", "C-17", "a lease that rests answers nothing and comes back", Some(cases::lease::rest_and_wake), "";
-    "sharp-replay-full", "T2", "what is unacknowledged fits the replay buffer", Some(sharp::replay_is_full), "replay-full";
+    "sharp-replay-full", "T2", "what is unacknowledged fits the replay buffer", Some(cases::replay::is_full), "replay-full";
+    "sharp-replay-wraps", "T2", "what is sent again is what was sent, also across the end of the replay buffer", Some(cases::replay::wraps), "wrap-carry";
     "sharp-set-changed", "C7", "an entry that is replaced while it is read is not answered", Some(sharp::entry_replaced_while_it_is_read), "set-unlocked";
     "sharp-older-out-of-order", "C-7", "a connection of which TCP holds bytes that no entry counted is older than ERB", Some(sharp::older_out_of_order), "queued-ignored";
     "sharp-older-with-state", "C-7", "a connection older than ERB may be in another database", Some(sharp::older_with_a_state), "old-taken-for-new";

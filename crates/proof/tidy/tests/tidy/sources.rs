@@ -150,15 +150,17 @@ fn every_limit_has_a_reason() {
     assert_none("every limit has its reason beside it", &complaints);
 }
 
-/// Sections of a manifest, by heading, that say this.
+/// Sections of a manifest, by heading, that say this, as cargo reads it: spaces and comments do not count.
 fn sections_with<'a>(manifest: &'a str, said: &str) -> Vec<&'a str> {
     let mut heading = "";
     let mut found = Vec::new();
     for line in manifest.lines() {
-        match line {
-            "[lib]" | "[[bin]]" => heading = line,
-            _ if line == said => found.push(heading),
-            _ => (),
+        let content = line.split('#').next().unwrap_or_default();
+        let content: String = content.split_whitespace().collect();
+        if content.starts_with('[') {
+            heading = line.trim();
+        } else if content == said {
+            found.push(heading);
         }
     }
     found
@@ -172,7 +174,7 @@ fn every_unit_test_has_a_program() {
         let Some(folder) = file.name.strip_suffix("Cargo.toml") else {
             continue;
         };
-        for heading in sections_with(&file.text, "test = false") {
+        for heading in sections_with(&file.text, "test=false") {
             let of_crate = |name| move |it: &&File| it.name == format!("{folder}src/{name}");
             let has_lib = sources.iter().any(|it| of_crate("lib.rs")(&it));
             let has_test = sources.iter().find(|it| {
@@ -188,21 +190,35 @@ fn every_unit_test_has_a_program() {
     assert_none("every unit test has a program", &complaints);
 }
 
-/// Lines on which an example in a comment begins: a block of code that is not marked as text.
+/// What marks a block of code in a comment as Rust, besides nothing (rustdoc: "attributes").
+const MARKS_OF_RUST: [&str; 5] = ["rust", "no_run", "should_panic", "compile_fail", "edition"];
+
+/// Lines on which an example in a comment begins: a block of code that rustdoc would compile.
 fn examples(source: &str) -> Vec<usize> {
-    let (mut inside, mut found) = (false, Vec::new());
+    let (mut inside, mut found) = (None, Vec::new());
     for (at, line) in source.lines().enumerate() {
         let line = line.trim_start();
-        let comment = line
-            .strip_prefix("//!")
-            .or_else(|| line.strip_prefix("///"));
-        let Some(mark) = comment.and_then(|it| it.trim_start().strip_prefix("```")) else {
+        let comment = ["//!", "///", "/**", "/*!", "*"].into_iter();
+        let Some(text) = comment.filter_map(|it| line.strip_prefix(it)).next() else {
             continue;
         };
-        if !inside && mark != "text" {
-            found.push(at + 1);
+        let text = text.trim_start().trim_start_matches(['-', '>', ' ']);
+        let fence = ["```", "~~~"].into_iter().find(|it| text.starts_with(it));
+        match (inside, fence) {
+            (None, Some(fence)) => {
+                let mark = text[fence.len()..].trim();
+                let is_rust = |word: &str| MARKS_OF_RUST.iter().any(|it| word.starts_with(it));
+                if mark
+                    .split([',', ' '])
+                    .all(|word| word.is_empty() || is_rust(word))
+                {
+                    found.push(at + 1);
+                }
+                inside = Some(fence);
+            }
+            (Some(opened), Some(fence)) if opened == fence => inside = None,
+            _ => (),
         }
-        inside = !inside;
     }
     found
 }
@@ -215,7 +231,7 @@ fn every_example_is_compiled() {
         let Some(folder) = file.name.strip_suffix("Cargo.toml") else {
             continue;
         };
-        if sections_with(&file.text, "doctest = false").is_empty() {
+        if sections_with(&file.text, "doctest=false").is_empty() {
             continue;
         }
         let inside = |it: &&File| it.name.starts_with(&format!("{folder}src/"));
@@ -233,12 +249,13 @@ fn every_example_is_compiled() {
 
 #[test]
 fn sections_and_examples_are_found() {
-    let both = "[lib]\ntest = false\n[[bin]]\nname = \"a\"\ntest = false\n";
-    assert_eq!(sections_with(both, "test = false"), ["[lib]", "[[bin]]"]);
+    let both = "[lib]\ntest = false\n[[bin]]\nname = \"a\"\ntest=false # why\n";
+    assert_eq!(sections_with(both, "test=false"), ["[lib]", "[[bin]]"]);
     assert_eq!(
-        sections_with("[lib]\ndoctest = false\n", "test = false"),
+        sections_with("[lib]\ndoctest = false\n", "test=false"),
         [""; 0]
     );
-    let source = "//! ```text\n//! a\n//! ```\n  /// ```no_run\n/// f();\n/// ```\n/// ```\n";
-    assert_eq!(examples(source), [4, 7]);
+    let source = "//! ```text\n//! a\n//! ```\n  /// ```no_run\n/// f();\n/// ```\n/// ```\n/// ```\n\
+        /// - ~~~rust,edition2021\n/// ```\n/// ~~~\n/** ``` text\n * ```\n/// ```json\n/// ```\n";
+    assert_eq!(examples(source), [4, 7, 9]);
 }

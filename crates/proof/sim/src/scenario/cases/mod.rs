@@ -24,6 +24,7 @@ pub(crate) mod loopback;
 pub(crate) mod names;
 pub(crate) mod order;
 pub(crate) mod port;
+pub(crate) mod replay;
 pub(crate) mod replica;
 pub(crate) mod rights;
 pub(crate) mod room;

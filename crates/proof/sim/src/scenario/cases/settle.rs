@@ -302,6 +302,11 @@ pub(crate) fn stranger() {
         assert!(s.call(stranger, unknown).starts_with(b"-"));
         s.run(10 * MS);
         assert!(is_fast(&mut s, client), "round {round}: {}", s.counters());
+        // What it says to a key by name marks that key, and no longer than Redis takes to refuse it.
+        let set = s.call(stranger, &[b"SET", b"strange", b"v"]);
+        assert!(set.starts_with(b"-NOAUTH"), "{}", set.escape_ascii());
+        s.run(10 * MS);
+        assert!(is_fast(&mut s, client), "round {round}: {}", s.counters());
     }
     let many: Vec<u8> = (0..100).flat_map(|_| request(unknown)).collect();
     s.write(stranger, &many, 100);
