@@ -7,6 +7,7 @@ pub use erb_tidy::root;
 use ignore::WalkBuilder;
 
 /// A text file of the repository.
+#[derive(Clone)]
 pub struct File {
     /// From the root, with slashes.
     pub name: String,

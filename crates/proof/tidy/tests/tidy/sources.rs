@@ -166,26 +166,39 @@ fn sections_with<'a>(manifest: &'a str, said: &str) -> Vec<&'a str> {
     found
 }
 
-/// A unit test in a crate that builds no program of unit tests would never run.
-#[test]
-fn every_unit_test_has_a_program() {
-    let (sources, mut complaints) = (files::sources(), Vec::new());
+/// Of each crate whose manifest says this: the folder of its sources, the section that says it, and the sources.
+fn crates_with(said: &str) -> Vec<(String, String, Vec<files::File>)> {
+    let sources = files::sources();
+    let mut found = Vec::new();
     for file in files::all() {
         let Some(folder) = file.name.strip_suffix("Cargo.toml") else {
             continue;
         };
-        for heading in sections_with(&file.text, "test=false") {
-            let of_crate = |name| move |it: &&File| it.name == format!("{folder}src/{name}");
-            let has_lib = sources.iter().any(|it| of_crate("lib.rs")(&it));
-            let has_test = sources.iter().find(|it| {
-                let inside = it.name.starts_with(&format!("{folder}src/"));
-                let of_bin = !has_lib || of_crate("main.rs")(it);
-                let of_target = of_bin == (heading == "[[bin]]");
-                inside && of_target && it.text.contains("#[test]")
-            });
-            complaints
-                .extend(has_test.map(|it| format!("{}: {heading} has test = false", it.name)));
+        let folder = format!("{folder}src/");
+        for heading in sections_with(&file.text, said) {
+            let inside = sources.iter().filter(|it| it.name.starts_with(&folder));
+            found.push((
+                folder.clone(),
+                heading.to_owned(),
+                inside.cloned().collect(),
+            ));
         }
+    }
+    found
+}
+
+/// A unit test in a crate that builds no program of unit tests would never run.
+#[test]
+fn every_unit_test_has_a_program() {
+    let mut complaints = Vec::new();
+    for (folder, heading, sources) in crates_with("test=false") {
+        let is = |it: &files::File, name: &str| it.name == format!("{folder}{name}");
+        let has_lib = sources.iter().any(|it| is(it, "lib.rs"));
+        let has_test = sources.iter().find(|it| {
+            let of_bin = !has_lib || is(it, "main.rs");
+            of_bin == (heading == "[[bin]]") && it.text.contains("#[test]")
+        });
+        complaints.extend(has_test.map(|it| format!("{}: {heading} has test = false", it.name)));
     }
     assert_none("every unit test has a program", &complaints);
 }
@@ -198,8 +211,8 @@ fn examples(source: &str) -> Vec<usize> {
     let (mut inside, mut found) = (None, Vec::new());
     for (at, line) in source.lines().enumerate() {
         let line = line.trim_start();
-        let comment = ["//!", "///", "/**", "/*!", "*"].into_iter();
-        let Some(text) = comment.filter_map(|it| line.strip_prefix(it)).next() else {
+        let mut marks = ["//!", "///", "/**", "/*!", "*"].into_iter();
+        let Some(text) = marks.find_map(|it| line.strip_prefix(it)) else {
             continue;
         };
         let text = text.trim_start().trim_start_matches(['-', '>', ' ']);
@@ -226,23 +239,11 @@ fn examples(source: &str) -> Vec<usize> {
 /// An example in a comment of a crate whose comments are not tested would never be compiled.
 #[test]
 fn every_example_is_compiled() {
-    let (sources, mut complaints) = (files::sources(), Vec::new());
-    for file in files::all() {
-        let Some(folder) = file.name.strip_suffix("Cargo.toml") else {
-            continue;
-        };
-        if sections_with(&file.text, "doctest=false").is_empty() {
-            continue;
-        }
-        let inside = |it: &&File| it.name.starts_with(&format!("{folder}src/"));
-        for source in sources.iter().filter(inside) {
-            let lines = examples(&source.text);
-            complaints.extend(
-                lines
-                    .iter()
-                    .map(|line| format!("{}:{line}: its crate has doctest = false", source.name)),
-            );
-        }
+    let mut complaints = Vec::new();
+    let crates = crates_with("doctest=false");
+    for source in crates.iter().flat_map(|(.., sources)| sources) {
+        let said = |line| format!("{}:{line}: its crate has doctest = false", source.name);
+        complaints.extend(examples(&source.text).into_iter().map(said));
     }
     assert_none("every example in a comment is compiled", &complaints);
 }
