@@ -441,7 +441,13 @@ fn module_threads() -> Result<Vec<u32>> {
 fn difference(before: &Snapshot, after: &Snapshot) -> Result<Run> {
     let seconds = after.at.duration_since(before.at).as_secs_f64();
     let requests = after.totals.replies - before.totals.replies;
-    ensure!(requests > 0, "no request was answered in {seconds:.1} s");
+    ensure!(
+        requests > 0,
+        "no request was answered in {seconds:.1} s, in which the server's receive thread had a processor \
+         for {} ms and Redis for {} ms: where other work has the processors, use longer --seconds",
+        after.napi_ns.saturating_sub(before.napi_ns) / 1_000_000,
+        after.redis_ns.saturating_sub(before.redis_ns) / 1_000_000
+    );
     let per_request =
         |before: u64, after: u64| after.saturating_sub(before) as f64 / requests as f64;
     let napi_ns = per_request(before.napi_ns, after.napi_ns);

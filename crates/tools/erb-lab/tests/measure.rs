@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Short measurements on real namespaces and a real redis-server. They need root and show that the
-//! numbers are of real, right replies; how big the numbers are is not tested.
+//! numbers are of real, right replies; how big the numbers are is not tested. Runs are short: one in which others had
+//! the processors all the time has measured nothing, and is repeated.
 
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use erb_steady::{too_slow, wait_until};
+use erb_steady::{too_slow, wait, wait_until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -15,25 +16,69 @@ use serde_json::Value;
 /// The program under test.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_erb-lab");
 
-fn capacity(arguments: &[&str]) -> Value {
-    let output = Command::new(PROGRAM)
-        .args([
-            "bench",
-            "capacity",
-            "--json",
-            "--seconds",
-            "0.3",
-            "--runs",
-            "1",
-            "--keys",
-            "1000",
-        ])
-        .args(arguments)
+/// Length of the first short run, in seconds.
+const SHORT_S: f64 = 0.3;
+/// How long a run is asked for again that has measured nothing; one takes some three seconds.
+const ASKED_AGAIN: Duration = Duration::from_secs(15);
+/// What a run says of itself in which the server answered nothing.
+const NOTHING: [&str; 3] = [
+    "no request was answered",
+    "no SET was answered",
+    "no operation was done",
+];
+/// Operations of a mix among which is one of each kind.
+const OPERATIONS_MIN: u64 = 100;
+
+/// `erb-lab bench` with these words.
+fn bench(words: &[&str]) -> Output {
+    Command::new(PROGRAM)
+        .arg("bench")
+        .args(words)
+        .args(["--json", "--runs", "1"])
         .output()
-        .expect("erb-lab did not start");
+        .expect("erb-lab did not start")
+}
+
+/// What `erb-lab bench` reports with these words, which are right; an error if it has measured nothing.
+fn measured(words: &[&str]) -> Result<Value, String> {
+    let output = bench(words);
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{arguments:?} failed: {errors}");
-    serde_json::from_slice(&output.stdout).expect("no JSON on standard output")
+    if NOTHING.iter().any(|nothing| errors.contains(nothing)) {
+        return Err(errors.into_owned());
+    }
+    assert!(output.status.success(), "{words:?} failed: {errors}");
+    Ok(serde_json::from_slice(&output.stdout).expect("no JSON on standard output"))
+}
+
+/// The report of a short run that is `good`; each run is twice as long as the one before.
+fn short(words: &[&str], good: impl Fn(&Value) -> bool) -> Value {
+    let mut seconds = SHORT_S;
+    wait(ASKED_AGAIN, || {
+        let time = seconds.to_string();
+        seconds *= 2.0;
+        let report = measured(&[words, &["--seconds", &time]].concat())?;
+        match good(&report) {
+            true => Ok(report),
+            false => Err(format!("few replies, or some came late: {report:#}")),
+        }
+    })
+}
+
+/// Of a run in which no connection stood still for half a second, as all do while others have the processors.
+fn capacity(words: &[&str]) -> Value {
+    let common = ["capacity", "--keys", "1000"];
+    short(&[&common[..], words].concat(), |report| {
+        let mut servers = servers_of(report).into_iter();
+        servers.all(|server| server["stalled_conns"] == 0)
+    })
+}
+
+/// Of a report of several servers, or of a single one.
+fn servers_of(report: &Value) -> Vec<&Value> {
+    match report["servers"].as_array() {
+        Some(servers) => servers.iter().collect(),
+        None => vec![report],
+    }
 }
 
 /// Namespaces that the bench with this process id has made and not removed.
@@ -53,7 +98,6 @@ fn echo_answers_every_connection_rightly() {
     let report = capacity(&["--server", "echo", "--conns", "10"]);
     assert_eq!(report["server"], "echo");
     assert_eq!(report["mismatches"], 0, "{report:#}");
-    assert_eq!(report["stalled_conns"], 0, "{report:#}");
     assert!(report["runs"][0]["requests"].as_u64().unwrap() > 0);
     assert!(report["server_cpu_ns_per_request"].as_f64().unwrap() > 0.0);
     // Nothing of it reached Redis: the responder was really in front.
@@ -74,11 +118,10 @@ fn redis_answers_with_the_values_of_the_keys() {
 fn mget_and_hgetall_are_answered_rightly_by_redis_and_the_responder() {
     for (op, reply_bytes) in [("mget", 1085), ("hgetall", 335)] {
         let report = capacity(&["--op", op, "--server", "redis,echo", "--conns", "10"]);
-        let servers = report["servers"].as_array().unwrap();
-        for server in servers {
+        let servers = servers_of(&report);
+        for server in &servers {
             assert_eq!(server["op"], op);
             assert_eq!(server["mismatches"], 0, "{server:#}");
-            assert_eq!(server["stalled_conns"], 0, "{server:#}");
             assert_eq!(server["reply_bytes"], reply_bytes);
         }
         assert_eq!(servers[0]["runs"][0]["answered_by_redis"], 1.0);
@@ -99,22 +142,6 @@ fn options_that_do_not_go_together_are_refused_before_anything_is_made() {
     assert_eq!(namespaces_of(pid), [""; 0]);
 }
 
-fn clients(arguments: &[&str]) -> std::process::Output {
-    Command::new(PROGRAM)
-        .args([
-            "bench",
-            "clients",
-            "--json",
-            "--seconds",
-            "0.3",
-            "--runs",
-            "1",
-        ])
-        .args(arguments)
-        .output()
-        .expect("erb-lab did not start")
-}
-
 #[test]
 fn an_ordinary_client_is_answered_by_redis_over_lo_and_veth() {
     for (over, op, cores) in [
@@ -122,11 +149,9 @@ fn an_ordinary_client_is_answered_by_redis_over_lo_and_veth() {
         ("veth", "mget", "1"),
         ("lo", "hgetall", "0,1"),
     ] {
-        let words = ["--server", "redis", "--keys", "100", "--over", over, "--op"];
-        let output = clients(&[&words[..], &[op, "--client-core", cores]].concat());
-        let text = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{over} {op}: {text}");
-        let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let words = ["clients", "--server", "redis", "--keys", "100"];
+        let how = ["--over", over, "--op", op, "--client-core", cores];
+        let report = short(&[&words[..], &how].concat(), |_| true);
         let server = &report["servers"][0];
         assert_eq!((&server["over"], &server["op"]), (&over.into(), &op.into()));
         let run = &server["runs"][0];
@@ -145,23 +170,9 @@ fn made_up_writes_are_drained_whole() {
         &["--way", "unix", "--rate", "20000", "--aof", "off"],
     ] {
         let cases = "set-16,drain,drain-zipf-ex,drain-untracked";
-        let output = Command::new(PROGRAM)
-            .args([
-                "bench",
-                "drain",
-                "--json",
-                "--seconds",
-                "0.3",
-                "--runs",
-                "1",
-            ])
-            .args(["--keys", "3000", "--value-size", "300", "--case", cases])
-            .args(way)
-            .output()
-            .expect("erb-lab did not start");
-        let text = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{way:?}: {text}");
-        let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let words = ["drain", "--keys", "3000", "--value-size", "300"];
+        let words = [&words[..], &["--case", cases], way].concat();
+        let report = short(&words, |_| true);
         let cases = report["cases"].as_array().unwrap();
         assert_eq!(cases.len(), 4);
         for case in cases {
@@ -182,7 +193,7 @@ fn made_up_writes_are_drained_whole() {
 #[test]
 fn servers_that_ordinary_clients_cannot_use_are_refused() {
     for (server, word) in [("echo", "erb bench capacity"), ("erb-tc", "--server erb")] {
-        let output = clients(&["--server", server]);
+        let output = bench(&["clients", "--server", server]);
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(
             !output.status.success() && text.contains(word.split(' ').next_back().unwrap()),
@@ -191,22 +202,15 @@ fn servers_that_ordinary_clients_cannot_use_are_refused() {
     }
 }
 
-fn workload(arguments: &[&str]) -> std::process::Output {
-    let common = ["bench", "workload", "--json", "--runs", "1"];
-    Command::new(PROGRAM)
-        .args(common)
-        .args(arguments)
-        .output()
-        .expect("erb-lab did not start")
+/// The only run of the only server.
+fn only_run(report: &Value) -> &Value {
+    &report["servers"][0]["runs"][0]
 }
 
-/// The only run of the only server.
-fn workload_run(arguments: &[&str]) -> Value {
-    let output = workload(&[&["--server", "redis"], arguments].concat());
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{arguments:?}: {text}");
-    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    report["servers"][0]["runs"][0].clone()
+fn workload_run(words: &[&str]) -> Value {
+    let words = [&["workload", "--server", "redis"], words].concat();
+    let report = wait(ASKED_AGAIN, || measured(&words));
+    only_run(&report).clone()
 }
 
 #[test]
@@ -231,9 +235,12 @@ fn every_mix_and_record_is_answered_rightly_by_redis() {
             ["read", "update"],
         ),
     ] {
-        let mut words: Vec<&str> = options.split(' ').collect();
-        words.extend(["--seconds", "0.3", "--warm-up", "0"]);
-        let run = workload_run(&words);
+        let words = ["workload", "--server", "redis", "--warm-up", "0"];
+        let split: Vec<&str> = options.split(' ').collect();
+        let report = short(&[&words[..], &split].concat(), |report| {
+            only_run(report)["operations"].as_u64().unwrap() >= OPERATIONS_MIN
+        });
+        let run = only_run(&report);
         let latencies = run["latencies"].as_object().unwrap();
         assert_eq!(
             latencies.keys().collect::<Vec<_>>(),
@@ -275,7 +282,9 @@ fn a_rate_is_offered_and_what_redis_does_not_keep_up_with_is_told() {
     let run = workload_run(&[&words[..], &["10000000"]].concat());
     assert!(run["offered"]["unsent"].as_f64().unwrap() > 0.5, "{run:#}");
     let p50 = run["latencies"]["read"]["p50_us"].as_f64().unwrap();
-    assert!(p50 > 100_000.0, "of half a second nearly half: {run:#}");
+    if p50 <= 100_000.0 {
+        too_slow(format_args!("of half a second nearly half: {run:#}"));
+    }
 }
 
 #[test]
@@ -322,7 +331,7 @@ fn workloads_that_cannot_be_measured_are_refused() {
             "3 threads for 2 connections",
         ),
     ] {
-        let output = workload(words);
+        let output = bench(&[&["workload"], words].concat());
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && text.contains(said), "{text}");
     }
