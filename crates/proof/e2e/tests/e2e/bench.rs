@@ -5,15 +5,12 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use erb_e2e::lab::erb_bin;
 use erb_e2e::turn::Turn;
-use erb_steady::{too_slow, wait};
+use erb_steady::too_slow;
 use serde_json::Value;
 
-/// How long a run is asked for again that has measured nothing; one takes some five seconds.
-const ASKED_AGAIN: Duration = Duration::from_secs(15);
 /// What a run says of itself in which others had the processors all the time.
 const NOTHING: [&str; 2] = ["no request was answered", "no operation was done"];
 
@@ -21,23 +18,21 @@ fn bench(arguments: &[&str]) -> Value {
     run(&[arguments, &["--seconds", "0.3"]].concat())
 }
 
-/// What `erb bench` reports with these words, which are right; again while it measures nothing.
+/// What `erb bench` reports with these words, which are right.
 fn run(words: &[&str]) -> Value {
     let _turn = Turn::alone();
-    wait(ASKED_AGAIN, || {
-        let output = Command::new(erb_bin())
-            .arg("bench")
-            .args(words)
-            .args(["--json", "--runs", "1", "--keys", "500"])
-            .output()
-            .expect("erb bench");
-        let errors = String::from_utf8_lossy(&output.stderr);
-        if NOTHING.iter().any(|nothing| errors.contains(nothing)) {
-            return Err(errors.into_owned());
-        }
-        assert!(output.status.success(), "{words:?}: {errors}");
-        Ok(serde_json::from_slice(&output.stdout).expect("JSON of erb bench"))
-    })
+    let output = Command::new(erb_bin())
+        .arg("bench")
+        .args(words)
+        .args(["--json", "--runs", "1", "--keys", "500"])
+        .output()
+        .expect("erb bench");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    if NOTHING.iter().any(|nothing| errors.contains(nothing)) {
+        too_slow(format_args!("{words:?}: {errors}"));
+    }
+    assert!(output.status.success(), "{words:?}: {errors}");
+    serde_json::from_slice(&output.stdout).expect("JSON of erb bench")
 }
 
 fn number(of: &Value, name: &str) -> f64 {
@@ -60,7 +55,9 @@ fn capacity_of_every_command_in_both_tiers() {
         let report = bench(&["capacity", "--op", op, "--server", "erb,erb-tc"]);
         for server in report["servers"].as_array().expect("two servers") {
             assert_eq!(server["mismatches"], 0, "{server:#}");
-            is_share(1.0 - number(server, "stalled_conns"), 1.0, server);
+            if server["stalled_conns"] != 0 {
+                too_slow(format_args!("connections stood still: {server:#}"));
+            }
             is_share(number(server, "hit_ratio"), 0.99, server);
             let by_redis = number(&server["runs"][0], "answered_by_redis");
             is_share(1.0 - by_redis, 0.99, server);
