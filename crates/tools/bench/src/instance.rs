@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use erb_lab::netns::run_in;
 use erb_lab::{Boost, Erb, process};
 use libbpf_rs::Link;
@@ -33,8 +33,9 @@ const WARM_UP: Duration = Duration::from_millis(300);
 /// A loop that did not move for this long is kicked again. Longer than TCP's smallest time-out, so
 /// that the server's own retransmission comes first.
 const STALL: Duration = Duration::from_millis(500);
-/// The last replies come within a round trip, unless one was lost and is retransmitted.
-const PAUSE_TIMEOUT: Duration = Duration::from_secs(2);
+/// The last replies come within a round trip, unless one was lost and is retransmitted: four times by then, if TCP's
+/// time-out has grown to a second (RFC 6298) on a machine that does other things.
+const PAUSE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Linux delays an ACK by at most 200 ms (TCP_DELACK_MAX), by 40 ms usually.
 const LAST_ACK: Duration = Duration::from_millis(250);
 /// For replies to the warm-up commands.
@@ -390,27 +391,30 @@ impl Instance {
         }
     }
 
+    /// Waits until nothing is outstanding; returns the connections on which the request was sent again for it.
     fn wait_until_parked(&self, interrupt: &Interrupt) -> Result<BTreeSet<u32>> {
-        let end = Instant::now() + PAUSE_TIMEOUT;
+        let began = Instant::now();
+        let mut sent = began;
         let mut stuck = BTreeSet::new();
         loop {
             let left = self.generator.in_flight()?;
             if left.is_empty() {
                 return Ok(stuck);
             }
-            if Instant::now() > end {
-                bail!(
-                    "{} of the connections got no reply for {} s, also after the request was sent \
-                     again; the server or ERB has lost them",
-                    left.len(),
-                    PAUSE_TIMEOUT.as_secs()
-                );
+            ensure!(
+                began.elapsed() < PAUSE_TIMEOUT,
+                "{} of the connections got no reply for {} s, although the request was sent again every {} ms; the \
+                 server or ERB has lost them",
+                left.len(),
+                PAUSE_TIMEOUT.as_secs(),
+                STALL.as_millis()
+            );
+            if sent.elapsed() >= STALL {
+                sent = Instant::now();
+                self.generator.resend(&left)?;
+                stuck.extend(left);
             }
             interrupt.sleep(Duration::from_millis(20))?;
-            if Instant::now() + PAUSE_TIMEOUT - STALL > end && stuck.is_empty() {
-                stuck.extend(&left);
-                self.generator.resend(&left)?;
-            }
         }
     }
 }
