@@ -17,9 +17,10 @@ say() {
 	printf 'setup: %s\n' "$*" >&2
 }
 
+# What a script that sources this one ends with is in die_code, if it is not 1.
 die() {
 	printf 'error: %s\n' "$*" >&2
-	exit 1
+	exit "${die_code:-1}"
 }
 
 have() {

@@ -13,7 +13,7 @@ use crate::results::git;
 
 /// Files outside the crates, by how they begin, and the crates that take them: as sources, or to read them.
 /// `tidy`, which reads all files, is always among the reached.
-const OUTSIDE: [(&str, &[&str]); 4] = [
+const OUTSIDE: [(&str, &[&str]); 5] = [
     (
         "bpf/",
         &[
@@ -29,6 +29,8 @@ const OUTSIDE: [(&str, &[&str]); 4] = [
     ("kmod/", &["kmod", "kmod-vm"]),
     ("docs/", &["book"]),
     ("dist/", &["watch"]),
+    // Compilers are found, and packages made, by them.
+    ("scripts/", &["clang", "e2e"]),
 ];
 /// What a crate's tests start as programs, which no manifest says.
 const STARTS: [(&str, &[&str]); 2] = [("e2e", &["erb", "erb-lab"]), ("erb-lab", &["erb"])];
@@ -148,15 +150,20 @@ impl Uses {
 /// If git fails: no such commit, no repository.
 pub fn files(root: &Path, base: &str) -> Result<Vec<String>> {
     let since = git(root, &["merge-base", base, "HEAD"])?;
-    let changed = git(root, &["diff", "--name-only", "--no-renames", &since])?;
-    let new = git(root, &["ls-files", "--others", "--exclude-standard"])?;
-    let all = changed.lines().chain(new.lines());
-    Ok(all.map(str::to_owned).collect())
+    // Git quotes names of other letters in lines.
+    let changed = git(root, &["diff", "--name-only", "--no-renames", "-z", &since])?;
+    let new = git(root, &["ls-files", "--others", "--exclude-standard", "-z"])?;
+    let all = changed.split('\0').chain(new.split('\0'));
+    Ok(all
+        .filter(|name| !name.is_empty())
+        .map(str::to_owned)
+        .collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fake;
 
     fn uses() -> Uses {
         let pairs = [
@@ -194,6 +201,23 @@ mod tests {
         assert_eq!(reached(&["docs/measured.md"]), ["book", "tidy"]);
         assert_eq!(reached(&["README.md"]), ["book", "tidy"]);
         assert!(reached(&["bpf/net/packet.h"]).contains(&"sim-kernel".to_owned()));
+    }
+
+    #[test]
+    fn names_of_all_letters_and_new_files_are_seen() {
+        let root = fake::folder("changed");
+        let git = |words: &[&str]| git(&root, words).expect("git");
+        git(&["init", "--quiet"]);
+        git(&["config", "user.name", "x"]);
+        git(&["config", "user.email", "x@example.org"]);
+        std::fs::write(root.join("\u{e9} \"quoted\""), "").expect("written");
+        git(&["add", "."]);
+        git(&["commit", "--quiet", "-m", "x"]);
+        assert_eq!(files(&root, "HEAD").expect("git"), [""; 0]);
+        std::fs::write(root.join("\u{e9} \"quoted\""), "changed").expect("written");
+        std::fs::write(root.join("new\nline"), "").expect("written");
+        let found = files(&root, "HEAD").expect("git");
+        assert_eq!(found, ["\u{e9} \"quoted\"", "new\nline"]);
     }
 
     #[test]

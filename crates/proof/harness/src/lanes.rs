@@ -15,11 +15,11 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::Result;
 use regex::Regex;
 
 use crate::programs::Program;
 use crate::run::{Job, Tested};
+use crate::stop::Stop;
 
 /// A test that takes longer hangs: ten times what the longest needs on a slow machine.
 pub const LIMIT: Duration = Duration::from_secs(3600);
@@ -136,29 +136,32 @@ impl<'a> Plan<'a> {
     }
 
     /// Runs all of it; `each` hears of each job's results as they come, and says whether to go on.
-    ///
-    /// # Errors
-    /// If a program cannot be started.
-    pub fn run(self, each: &(impl Fn(&Job, &[Tested]) -> bool + Sync)) -> Result<Vec<Tested>> {
-        let stopped = AtomicBool::new(false);
-        let mut tested = work(vec![(self.alone, 1)], each, &stopped)?;
+    pub fn run(self, stop: &Stop, each: &(impl Fn(&Job, &[Tested]) -> bool + Sync)) -> Vec<Tested> {
+        let ended = AtomicBool::new(false);
+        let run = |job: &Job| {
+            let results = job.run(stop);
+            let goes_on = results.as_ref().is_some_and(|results| each(job, results));
+            (results.unwrap_or_default(), goes_on)
+        };
+        let mut tested = work(vec![(self.alone, 1)], &run, &ended);
         let queues = self.beside.into_iter().zip(WORKERS).collect();
-        tested.extend(work(queues, each, &stopped)?);
-        Ok(tested)
+        tested.extend(work(queues, &run, &ended));
+        tested
     }
 }
 
-/// Works on some queues at once, each with so many workers, until they are empty or `each` has stopped it.
+/// Works on some queues at once, each with so many workers, until they are empty or `run` says that nothing more
+/// is to begin.
 fn work(
     queues: Vec<(VecDeque<Job>, usize)>,
-    each: &(impl Fn(&Job, &[Tested]) -> bool + Sync),
-    stopped: &AtomicBool,
-) -> Result<Vec<Tested>> {
+    run: &(impl Fn(&Job) -> (Vec<Tested>, bool) + Sync),
+    ended: &AtomicBool,
+) -> Vec<Tested> {
     let queues: Vec<_> = queues
         .into_iter()
         .map(|(jobs, workers)| (Mutex::new(jobs), workers))
         .collect();
-    let done = Mutex::new(Ok(Vec::new()));
+    let done = Mutex::new(Vec::new());
     let take = |jobs: &Mutex<VecDeque<_>>| {
         jobs.lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -168,39 +171,19 @@ fn work(
         for (jobs, workers) in &queues {
             for _ in 0..*workers {
                 scope.spawn(|| {
-                    while !stopped.load(Ordering::Relaxed)
+                    while !ended.load(Ordering::Relaxed)
                         && let Some(job) = take(jobs)
                     {
-                        let goes_on = note(&job, job.run(), &done, each);
-                        stopped.fetch_or(!goes_on, Ordering::Relaxed);
+                        let (results, goes_on) = run(&job);
+                        let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+                        done.extend(results);
+                        ended.fetch_or(!goes_on, Ordering::Relaxed);
                     }
                 });
             }
         }
     });
     done.into_inner().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Adds a job's results to `done`; false if nothing more is to begin.
-fn note(
-    job: &Job,
-    results: Result<Vec<Tested>>,
-    done: &Mutex<Result<Vec<Tested>>>,
-    each: &impl Fn(&Job, &[Tested]) -> bool,
-) -> bool {
-    let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
-    match (&mut *done, results) {
-        (Ok(all), Ok(results)) => {
-            let goes_on = each(job, &results);
-            all.extend(results);
-            goes_on
-        }
-        (Ok(_), Err(error)) => {
-            *done = Err(error);
-            false
-        }
-        (Err(_), _) => false,
-    }
 }
 
 #[cfg(test)]
@@ -261,14 +244,14 @@ mod tests {
     fn a_lane_ends_when_it_is_told_to() {
         let all = [(program("wire", None), tests(&["a", "b", "c"]))];
         let plan = Plan::new(&all, Lane::Kernel, true);
-        let results = plan.run(&|_, _| false).expect("it can be run");
+        let results = plan.run(&Stop::default(), &|_, _| false);
         assert!((1..=2).contains(&results.len()), "{results:?}");
         let all = [(
             program("e2e", Some("e2e")),
             tests(&["aside::x", "bench::x", "bench::y"]),
         )];
         let plan = Plan::new(&all, Lane::Kernel, true);
-        let results = plan.run(&|_, _| false).expect("it can be run");
+        let results = plan.run(&Stop::default(), &|_, _| false);
         let names: Vec<_> = results.iter().map(|it| it.name.as_str()).collect();
         assert_eq!(names, ["e2e::e2e::bench::x"], "nothing begins after it");
     }

@@ -118,7 +118,7 @@ fn raise_one(task: i32) -> bool {
 }
 
 /// Names in a folder of /proc that are numbers; none if the process has ended.
-fn numbers(folder: &str) -> Vec<i32> {
+pub fn numbers(folder: &str) -> Vec<i32> {
     let entries = fs::read_dir(folder).into_iter().flatten();
     let names =
         entries.filter_map(|entry: io::Result<_>| entry.ok()?.file_name().into_string().ok());
@@ -131,7 +131,7 @@ mod tests {
     use std::process::Stdio;
 
     use super::*;
-    use crate::run::in_a_session;
+    use crate::run::{in_a_session, session};
 
     /// Prints the scheduler's class of a child's child, once more for each line that it is told.
     const TELLS: &str = "(while chrt --pid $BASHPID; read -r _; do :; done)";
@@ -144,8 +144,8 @@ mod tests {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         in_a_session(&mut command);
         let mut child = command.spawn().expect("bash");
-        let session = Pid::from_raw(i32::try_from(child.id()).expect("a process id"));
-        idle.started(session);
+        let id = session(&child);
+        idle.started(id);
         let mut said = String::new();
         let mut output = child.stdout.take().expect("its output");
         while !said.contains("priority: 0") {
@@ -167,7 +167,7 @@ mod tests {
         assert!(child.wait().expect("its end").success());
         assert!(later.contains("SCHED_OTHER"), "{later}");
         assert!(!later.contains("SCHED_IDLE"), "{later}");
-        idle.gone(session);
+        idle.gone(id);
         // A later one is as this test, which may itself be in a lane that is idle.
         let class = |mut command: Command| {
             let output = command.args(["bash", "-c", "chrt --pid $$"]).output();

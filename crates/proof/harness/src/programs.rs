@@ -3,14 +3,20 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
 
-/// Crates that `./test` without options does not build: their dependencies are a sixth of all that is compiled, and
-/// no other crate uses them. `--long`, `--changed`, `--only`, `--lane` and `--times` build them.
-pub const LEFT_TO_LONG: [&str; 1] = ["erb-book"];
+use crate::run::{in_a_session, session};
+use crate::stop::Stop;
+
+/// The crate that `./test` builds only where it is asked for: its dependencies are a sixth of all that is compiled, no
+/// other crate uses them, and beside it others are compiled with other features. `--long` builds it, `--changed` if
+/// the change reaches it, and `--only` with its name.
+pub const BOOK: &str = "book";
+/// Its package.
+pub const BOOK_PACKAGE: &str = "erb-book";
 
 /// All that one build makes, so that each dependency is compiled once: programs, tests, examples.
 const BUILD: [&str; 7] = [
@@ -22,6 +28,9 @@ const BUILD: [&str; 7] = [
     "--locked",
     "--message-format=json-render-diagnostics",
 ];
+
+/// A program that needs longer to list its tests hangs.
+const LIST_LIMIT_S: &str = "600";
 
 /// What the target of a program's own tests begins with.
 const OF_BIN: &str = "bin-";
@@ -62,17 +71,34 @@ impl Program {
     ///
     /// # Errors
     /// If it cannot be run, or lists nothing although it is a test target.
-    pub fn tests(&self) -> Result<Vec<String>> {
-        let mut command = self.command();
-        let output = command
-            .args(["--list", "--format", "terse"])
-            .output()
-            .with_context(|| format!("cannot run {}", self.path.display()))?;
+    pub fn tests(&self, stop: &Stop) -> Result<Vec<String>> {
+        let program = self.command();
+        let mut command = Command::new("timeout");
+        command
+            .args(["--signal=KILL", LIST_LIMIT_S])
+            .arg(&self.path);
+        command.args(["--list", "--format", "terse"]);
+        command.current_dir(&self.folder).envs(
+            program
+                .get_envs()
+                .filter_map(|(key, value)| Some((key, value?))),
+        );
+        command.stdin(Stdio::null());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        in_a_session(&mut command);
+        let cannot = || format!("cannot run {}", self.path.display());
+        let child = command.spawn().with_context(cannot)?;
+        let session = session(&child);
+        stop.started(session);
+        let output = child.wait_with_output();
+        stop.ended(session);
+        let output = output.with_context(cannot)?;
         ensure!(
             output.status.success(),
-            "{} --list: {}",
+            "{} --list: {}: {}",
             self.path.display(),
-            output.status
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
         );
         let text = String::from_utf8_lossy(&output.stdout);
         let tests = text.lines().filter_map(|line| line.strip_suffix(": test"));
@@ -116,23 +142,34 @@ struct Profile {
 ///
 /// # Errors
 /// If cargo cannot be run, or the build fails.
-pub fn build(root: &Path, without: &[&str]) -> Result<Vec<Program>> {
-    let mut cargo = Command::new("cargo")
+pub fn build(root: &Path, without: &[&str], stop: &Stop) -> Result<Vec<Program>> {
+    let mut command = Command::new("cargo");
+    command
         .args(BUILD)
         .args(without.iter().flat_map(|package| ["--exclude", package]))
         .current_dir(root)
         .stdout(Stdio::piped())
-        .stdin(Stdio::null())
-        .spawn()
-        .context("cannot run cargo")?;
+        .stdin(Stdio::null());
+    in_a_session(&mut command);
+    let mut cargo = command.spawn().context("cannot run cargo")?;
+    let session = session(&cargo);
+    stop.started(session);
+    let programs = read(&mut cargo);
+    let status = cargo.wait().context("cargo");
+    stop.ended(session);
+    let status = status?;
+    ensure!(status.success(), "cargo {}: {status}", BUILD.join(" "));
+    let programs = programs?;
+    ensure!(!programs.is_empty(), "cargo has built no test program");
+    Ok(programs)
+}
+
+/// The test programs, sorted by name, that cargo tells of until it ends.
+fn read(cargo: &mut Child) -> Result<Vec<Program>> {
     let output = cargo.stdout.take().context("cargo's output")?;
     let mut programs = Vec::new();
     for line in BufReader::new(output).lines() {
         programs.extend(program(&line.context("cargo's output")?)?);
-    }
-    let status = cargo.wait().context("cargo")?;
-    if !status.success() {
-        bail!("cargo {}: {status}", BUILD.join(" "));
     }
     programs.sort();
     Ok(programs)

@@ -2,38 +2,44 @@
 //! Runs a test program, all of it or one test, and reads what libtest says of each test.
 //!
 //! Invariants: 1. Each test that a run was to have gets exactly one result. 2. A program that ends before it
-//! has told the result of a test fails that test. 3. Nothing of a run is left when it returns but what left
-//! its process group.
+//! has told the result of a test fails that test; one that ends otherwise than its results say has a failed result
+//! of its own ([`END`]). 3. Nothing of a run is left when it returns but what left its session.
 
-use std::io::{BufRead as _, BufReader, Read};
+use std::fmt;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use erb_steady::{CANARY, LEFT, SKIPPED};
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::{SigSet, Signal};
+use nix::unistd::{Pid, getppid};
 use serde::{Deserialize, Serialize};
 
 use crate::priority::IDLE;
 use crate::programs::Program;
+use crate::said::Said;
+use crate::stop::Stop;
+use crate::verdict::{self, Verdict};
+
+/// What the name of a result ends with that is of no test: its program told good results, and ended badly.
+pub const END: &str = "(the program's end)";
 
 /// How a test ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ended {
     /// As it should.
     Passed,
     /// With a panic, or in another way.
+    #[default]
     Failed,
     /// It says that it has not looked at what it is for, and why.
     Skipped(Vec<String>),
 }
 
 /// The result of one test.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Tested {
     /// `PROGRAM::PATH`, as in `sim::lane::upset_sockets_are_treated_alike`.
     pub name: String,
@@ -43,6 +49,13 @@ pub struct Tested {
     pub seconds: f64,
     /// What it and what it started printed.
     pub output: String,
+    /// It failed by more than panics that are known: the program crashed, hung, told no result or printed too much. Never
+    /// repeated.
+    #[serde(default)]
+    pub crashed: bool,
+    /// It is the repetition, alone, of one that had failed.
+    #[serde(default)]
+    pub repeats: bool,
 }
 
 impl Tested {
@@ -51,6 +64,15 @@ impl Tested {
         self.output
             .lines()
             .filter_map(|line| line.strip_prefix(LEFT))
+    }
+
+    /// What becomes of it if it failed.
+    pub fn verdict(&self) -> Verdict {
+        if self.crashed {
+            Verdict::Red
+        } else {
+            verdict::of(&self.output)
+        }
     }
 }
 
@@ -71,39 +93,38 @@ pub struct Job<'a> {
     pub limit: Duration,
 }
 
-#[derive(Deserialize)]
-struct Event {
-    r#type: String,
-    event: String,
-    name: Option<String>,
-    exec_time: Option<f64>,
-    stdout: Option<String>,
+/// How a program ended.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    /// By itself.
+    Status(ExitStatus),
+    /// The harness ended it after its limit.
+    Limit(Duration),
 }
 
-/// Which pipe a line came from is not told apart; `None` is the end of one.
-type Line = Option<String>;
-
 impl Job<'_> {
-    /// Runs it and returns the results of its tests, sorted by name.
-    ///
-    /// # Errors
-    /// If the program cannot be started.
-    pub fn run(&self) -> Result<Vec<Tested>> {
-        ensure!(
-            !self.tests.is_empty(),
-            "{} has no test to run",
-            self.program.name()
-        );
+    /// Runs it and returns the results of its tests, sorted by name; `None` if the run was stopped meanwhile.
+    pub fn run(&self, stop: &Stop) -> Option<Vec<Tested>> {
         let began = Instant::now();
+        let mut said = Said::default();
+        let results = match self.end(&mut said, began, stop) {
+            Ok(end) => self.results(said, end, began.elapsed()),
+            Err(error) => self.not_run(&format!("{error:#}\n")),
+        };
+        (!stop.is_now()).then_some(results)
+    }
+
+    /// Starts it, reads what it says, and how it ended.
+    fn end(&self, said: &mut Said, began: Instant, stop: &Stop) -> Result<End> {
         let mut child = self
             .command()
             .spawn()
             .with_context(|| format!("cannot run {}", self.program.path.display()))?;
-        let group = Pid::from_raw(i32::try_from(child.id()).context("a process id")?);
+        let session = session(&child);
+        stop.started(session);
         if self.idle {
-            IDLE.started(group);
+            IDLE.started(session);
         }
-        let mut said = Said::default();
         let in_time = said.read(&mut child, self.tests.len(), || {
             if self.idle {
                 IDLE.left(began, self.limit)
@@ -111,17 +132,17 @@ impl Job<'_> {
                 self.limit.saturating_sub(began.elapsed())
             }
         });
-        if !in_time {
-            said.raw
-                .push_str(&format!("ended by the harness after {:?}\n", self.limit));
-        }
         // What the program started and left behind; the program itself if it hangs.
-        let _ = killpg(group, Signal::SIGKILL);
+        stop.ended(session);
         let status = child.wait().context("a test program")?;
         if self.idle {
-            IDLE.gone(group);
+            IDLE.gone(session);
         }
-        Ok(self.results(said, status, began.elapsed()))
+        Ok(if in_time {
+            End::Status(status)
+        } else {
+            End::Limit(self.limit)
+        })
     }
 
     fn command(&self) -> Command {
@@ -152,46 +173,121 @@ impl Job<'_> {
     }
 
     /// Each test's result: what libtest said, or that the program ended without a word of it.
-    fn results(&self, mut said: Said, status: ExitStatus, took: Duration) -> Vec<Tested> {
-        let name = |test: &str| format!("{}::{test}", self.program.name());
-        let mut results = Vec::new();
-        for test in &self.tests {
-            let told = said.told.iter().position(|told| told.name == *test);
-            let mut tested = match told {
-                Some(at) => said.told.swap_remove(at),
-                None => Tested {
-                    name: test.clone(),
-                    ended: Ended::Failed,
-                    seconds: took.as_secs_f64(),
-                    output: format!("no result was told; the program {}\n", ending(status)),
-                },
-            };
-            tested.name = name(test);
+    fn results(&self, said: Said, end: End, took: Duration) -> Vec<Tested> {
+        let raw = said.raw.text();
+        let mut results: Vec<Tested> = self
+            .tests
+            .iter()
+            .map(|test| self.result(test, &said.told, end, took))
+            .collect();
+        for tested in &mut results {
             // Whose lines they are is known only of a test that is alone in its process.
             if self.tests.len() == 1 || tested.ended == Ended::Failed {
-                tested.output.push_str(&said.raw);
+                tested.output.push_str(&raw);
             }
+            // What was left out may be worse than what is there.
+            tested.crashed |= tested.ended == Ended::Failed && said.raw.is_cut();
             if tested.ended == Ended::Passed {
                 tested.ended = skipped(&tested.output);
             }
-            results.push(tested);
+        }
+        if !results.iter().any(|it| it.crashed) && !is_as_told(end, &results) {
+            results.push(Tested {
+                name: self.name(END),
+                seconds: took.as_secs_f64(),
+                output: format!("its tests had told their results; the program {end}\n{raw}"),
+                crashed: true,
+                ..Tested::default()
+            });
         }
         results.sort_by(|one, other| one.name.cmp(&other.name));
         results
     }
+
+    fn name(&self, test: &str) -> String {
+        format!("{}::{test}", self.program.name())
+    }
+
+    /// What was told of one test.
+    fn result(&self, test: &str, told: &[Tested], end: End, took: Duration) -> Tested {
+        let told: Vec<&Tested> = told.iter().filter(|told| told.name == test).collect();
+        let mut tested = match told[..] {
+            [one] => one.clone(),
+            [] => Tested {
+                seconds: took.as_secs_f64(),
+                output: format!("no result was told; the program {end}\n"),
+                crashed: true,
+                ..Tested::default()
+            },
+            // A child of the test prints what libtest does.
+            _ => Tested {
+                seconds: took.as_secs_f64(),
+                output: format!("{} results were told\n", told.len()),
+                crashed: true,
+                ..Tested::default()
+            },
+        };
+        tested.name = self.name(test);
+        tested
+    }
+
+    /// The results of a program that cannot be started.
+    fn not_run(&self, why: &str) -> Vec<Tested> {
+        let failed = |test: &String| Tested {
+            name: self.name(test),
+            output: why.to_owned(),
+            crashed: true,
+            ..Tested::default()
+        };
+        self.tests.iter().map(failed).collect()
+    }
 }
 
-/// A session of its own: a group of processes that can be ended, and a group of the scheduler.
+/// A session of its own: it can be ended as a whole, and is a group of the scheduler. No signal is
+/// blocked. The process gets SIGKILL when the thread that started it ends, so also when the harness is killed.
 pub fn in_a_session(command: &mut Command) {
-    // SAFETY: between fork and exec only setsid(2) is called, which is safe in signal handlers.
-    unsafe { command.pre_exec(|| Ok(nix::unistd::setsid().map(drop)?)) };
+    let parent = nix::unistd::getpid();
+    let prepare = move || {
+        nix::unistd::setsid()?;
+        // The harness has blocked some, to wait for them.
+        SigSet::empty().thread_set_mask()?;
+        set_pdeathsig(Signal::SIGKILL)?;
+        // It may have ended before that.
+        if getppid() == parent {
+            Ok(())
+        } else {
+            Err(std::io::ErrorKind::BrokenPipe.into())
+        }
+    };
+    // SAFETY: between fork and exec only setsid(2), sigprocmask(2), prctl(2) and getppid(2) are called, which are safe in
+    // signal handlers; errors are numbers, nothing is allocated.
+    unsafe { command.pre_exec(prepare) };
 }
 
-fn ending(status: ExitStatus) -> String {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => format!("ended with {code}"),
-        (None, Some(signal)) => format!("was ended by signal {signal}"),
-        (None, None) => "ended".to_owned(),
+/// The session of a child that has one of its own.
+pub fn session(child: &Child) -> Pid {
+    Pid::from_raw(i32::try_from(child.id()).expect("a process id"))
+}
+
+/// Whether the program ended as libtest does after these results.
+fn is_as_told(end: End, results: &[Tested]) -> bool {
+    /// What libtest ends with if a test has failed.
+    const FAILED: i32 = 101;
+    let has_failed = results.iter().any(|it| it.ended == Ended::Failed);
+    let code = if has_failed { FAILED } else { 0 };
+    matches!(end, End::Status(status) if status.code() == Some(code))
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Limit(limit) => write!(to, "was ended by the harness after {limit:?}"),
+            Self::Status(status) => match (status.code(), status.signal()) {
+                (Some(code), _) => write!(to, "ended with {code}"),
+                (None, Some(signal)) => write!(to, "was ended by signal {signal}"),
+                (None, None) => to.write_str("ended"),
+            },
+        }
     }
 }
 
@@ -205,188 +301,207 @@ fn skipped(output: &str) -> Ended {
     }
 }
 
-/// What a program has said.
-#[derive(Default)]
-struct Said {
-    /// Of its tests, by libtest's name.
-    told: Vec<Tested>,
-    /// All that is not of libtest: what threads, and processes that it started, print.
-    raw: String,
-}
-
-impl Said {
-    /// Reads until both pipes end, or the program has ended and told the results of so many tests; false if no
-    /// time is left before.
-    fn read(&mut self, child: &mut Child, tests: usize, left: impl Fn() -> Duration) -> bool {
-        let (to, lines) = mpsc::channel::<Line>();
-        let pipes: [Option<Box<dyn Read + Send>>; 2] = [
-            child.stdout.take().map(|pipe| Box::new(pipe) as _),
-            child.stderr.take().map(|pipe| Box::new(pipe) as _),
-        ];
-        let mut open = 0;
-        for pipe in pipes.into_iter().flatten() {
-            let to = to.clone();
-            open += 1;
-            thread::spawn(move || pass_lines(pipe, &to));
-        }
-        let mut ended: Option<Instant> = None;
-        while open > 0 {
-            let left = left();
-            match lines.recv_timeout(left.min(LOOK)) {
-                Ok(Some(line)) => self.line(&line),
-                Ok(None) => open -= 1,
-                Err(RecvTimeoutError::Disconnected) => break,
-                // A process that the test left behind may hold the pipes for ever. What the program said last
-                // may still be in them.
-                Err(RecvTimeoutError::Timeout) if matches!(child.try_wait(), Ok(Some(_))) => {
-                    let ended = ended.get_or_insert_with(Instant::now);
-                    if self.told.len() >= tests || ended.elapsed() > DRAIN {
-                        break;
-                    }
-                }
-                Err(RecvTimeoutError::Timeout) if left.is_zero() => return false,
-                Err(RecvTimeoutError::Timeout) => (),
-            }
-        }
-        true
-    }
-
-    fn line(&mut self, line: &str) {
-        let event = line
-            .starts_with('{')
-            .then(|| serde_json::from_str::<Event>(line));
-        let Some(Ok(event)) = event else {
-            self.raw.push_str(line);
-            self.raw.push('\n');
-            return;
-        };
-        let ended = match (event.r#type.as_str(), event.event.as_str()) {
-            ("test", "ok") => Ended::Passed,
-            ("test", "failed" | "timeout") => Ended::Failed,
-            _ => return,
-        };
-        self.told.push(Tested {
-            name: event.name.unwrap_or_default(),
-            ended,
-            seconds: event.exec_time.unwrap_or(0.0),
-            output: event.stdout.unwrap_or_default(),
-        });
-    }
-}
-
-/// For so long what a program has said is read after its end, if a result is missing: the reader may be starved.
-const DRAIN: Duration = Duration::from_secs(10);
-/// Between two looks whether the program has ended.
-const LOOK: Duration = Duration::from_millis(500);
-
-fn pass_lines(pipe: impl Read, to: &mpsc::Sender<Line>) {
-    let mut pipe = BufReader::new(pipe);
-    let mut bytes = Vec::new();
-    while pipe
-        .read_until(b'\n', &mut bytes)
-        .is_ok_and(|count| count > 0)
-    {
-        let line = String::from_utf8_lossy(&bytes);
-        let sent = to.send(Some(line.trim_end_matches('\n').to_owned()));
-        if sent.is_err() {
-            return;
-        }
-        bytes.clear();
-    }
-    let _ = to.send(None);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn said(lines: &[&str]) -> Said {
-        let mut said = Said::default();
-        lines.iter().for_each(|line| said.line(line));
-        said
-    }
-
-    fn job<'a>(program: &'a Program, tests: &[&str]) -> Job<'a> {
-        Job {
-            program,
-            tests: tests.iter().map(|it| (*it).to_owned()).collect(),
-            threads: 1,
-            idle: false,
-            canary: false,
-            limit: Duration::from_secs(600),
-        }
-    }
-
-    fn program(path: &str) -> Program {
-        Program {
-            package: "sim".to_owned(),
-            target: Some("lane".to_owned()),
-            path: path.into(),
-            folder: "/".into(),
-        }
-    }
+    use crate::fake;
 
     const OK: &str = r#"{ "type": "test", "name": "a", "event": "ok", "exec_time": 1.5, "stdout": "skipped: no tshark\n" }"#;
     const FAILED: &str =
         r#"{ "type": "test", "name": "b", "event": "failed", "stdout": "boom\n" }"#;
+    const LONG: Duration = Duration::from_secs(600);
+
+    /// The results of tests of a program that is this shell script, with this limit.
+    fn results_of(tests: &[&str], script: &str, limit: Duration) -> Vec<Tested> {
+        let folder = fake::folder("run");
+        let program = fake::program(&folder, "sim", script);
+        let job = Job {
+            program: &program,
+            tests: tests.iter().map(|it| (*it).to_owned()).collect(),
+            threads: 1,
+            idle: false,
+            canary: false,
+            limit,
+        };
+        job.run(&Stop::default()).expect("not stopped")
+    }
+
+    fn ends(results: &[Tested]) -> Vec<(&str, bool, bool)> {
+        let end = |it: &'_ Tested| (it.ended == Ended::Failed, it.crashed);
+        let ends = results.iter().map(|it| (it.name.as_str(), end(it)));
+        ends.map(|(name, (failed, crashed))| (name, failed, crashed))
+            .collect()
+    }
 
     #[test]
     fn each_test_gets_one_result() {
-        let program = program("/bin/true");
-        let job = job(&program, &["a", "b", "c"]);
-        let said = said(&[OK, "a line of a child", FAILED]);
-        let results = job.results(said, ExitStatus::from_raw(6), Duration::from_secs(9));
-        let ended: Vec<_> = results.iter().map(|it| it.ended.clone()).collect();
+        let script = format!("echo '{OK}'; echo a line of a child; echo '{FAILED}'; kill -ABRT $$");
+        let results = results_of(&["a", "b", "c"], &script, LONG);
+        let names = ["a", "b", "c"].map(|test| format!("sim::fake::{test}"));
+        let expected = [
+            (&names[0][..], false, false),
+            (&names[1][..], true, false),
+            (&names[2][..], true, true),
+        ];
+        assert_eq!(ends(&results), expected);
         let skipped = Ended::Skipped(vec!["no tshark".to_owned()]);
-        assert_eq!(ended, [skipped, Ended::Failed, Ended::Failed]);
-        assert_eq!(results[0].name, "sim::lane::a");
+        assert_eq!(results[0].ended, skipped);
         assert!(results[1].output.contains("boom\na line of a child"));
         assert!(results[2].output.contains("was ended by signal 6"));
     }
 
     #[test]
-    fn a_program_that_says_nothing_fails_its_tests() {
-        let program = program("/bin/true");
-        let results = job(&program, &["a"]).run().expect("it can be run");
-        assert_eq!(results[0].ended, Ended::Failed, "{results:?}");
+    fn a_program_that_says_nothing_or_cannot_be_started_fails_its_tests() {
+        let results = results_of(&["a"], "true", LONG);
+        assert_eq!(ends(&results), [("sim::fake::a", true, true)]);
         assert!(results[0].output.contains("ended with 0"));
-    }
-
-    /// The results of one test of a program that is this shell script, with this limit.
-    fn results_of(name: &str, script: &str, limit: Duration) -> Vec<Tested> {
-        let folder =
-            std::env::temp_dir().join(format!("erb-harness-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("a folder");
-        let path = folder.join("script");
-        // Another process writes it: a descriptor of this one, in a child that another thread forks meanwhile,
-        // would keep the file from being run (ETXTBSY).
-        let write = "printf '%s\\n' '#!/bin/sh' \"$1\" >\"$2\" && chmod 700 \"$2\"";
-        let mut sh = Command::new("sh");
-        let written = sh.args(["-c", write, "sh", script]).arg(&path).status();
-        assert!(written.expect("sh").success());
-        let program = program(path.to_str().expect("UTF-8"));
-        let mut job = job(&program, &["a"]);
-        job.limit = limit;
-        let results = job.run().expect("it can be run");
-        std::fs::remove_dir_all(&folder).expect("removed");
-        results
+        let program = Program {
+            package: "sim".to_owned(),
+            target: None,
+            path: "/does/not/exist".into(),
+            folder: "/".into(),
+        };
+        let job = Job {
+            program: &program,
+            tests: vec!["a".to_owned(), "b".to_owned()],
+            threads: 1,
+            idle: false,
+            canary: false,
+            limit: LONG,
+        };
+        let results = job.run(&Stop::default()).expect("not stopped");
+        assert_eq!(
+            ends(&results),
+            [("sim::a", true, true), ("sim::b", true, true)]
+        );
+        assert!(results[0].output.contains("cannot run /does/not/exist"));
     }
 
     #[test]
-    fn a_program_that_hangs_is_ended() {
-        let results = results_of("hangs", "sleep 1000", Duration::from_millis(10));
-        assert_eq!(results[0].ended, Ended::Failed);
-        assert!(
-            results[0].output.contains("ended by the harness"),
-            "{results:?}"
-        );
+    fn a_program_that_ends_otherwise_than_its_results_say_has_failed() {
+        let end = "sim::fake::(the program's end)";
+        let good = [("sim::fake::a", false, false)];
+        let bad = [(end, true, true), good[0]];
+        let ok = format!("echo '{OK}'");
+        assert_eq!(ends(&results_of(&["a"], &ok, LONG)), good);
+        for badly in ["exit 101", "exit 1", "kill -SEGV $$"] {
+            let results = results_of(&["a"], &format!("{ok}; echo at exit >&2; {badly}"), LONG);
+            assert_eq!(ends(&results), bad, "{badly}");
+            assert!(results[0].output.contains("at exit"), "{results:?}");
+        }
+        let failed = [("sim::fake::b", true, false)];
+        let script = format!("echo '{FAILED}'; exit 101");
+        assert_eq!(ends(&results_of(&["b"], &script, LONG)), failed);
+        let script = format!("echo '{FAILED}'; kill -SEGV $$");
+        assert_eq!(ends(&results_of(&["b"], &script, LONG)).len(), 2);
+    }
+
+    #[test]
+    fn two_results_of_one_test_are_none() {
+        let script = format!("echo '{OK}'; echo '{OK}'");
+        let results = results_of(&["a"], &script, LONG);
+        assert_eq!(ends(&results), [("sim::fake::a", true, true)]);
+        assert!(results[0].output.contains("2 results were told"));
+    }
+
+    #[test]
+    fn a_program_that_hangs_or_prints_without_end_is_ended() {
+        let limit = Duration::from_millis(700);
+        for script in ["sleep 1000", "yes", "tr '\\0' x </dev/zero"] {
+            let results = results_of(&["a"], script, limit);
+            assert_eq!(ends(&results), [("sim::fake::a", true, true)], "{script}");
+            let output = &results[0].output;
+            assert!(output.contains("ended by the harness"), "{script}");
+            assert!(output.len() < 3 * crate::said::RAW_MAX, "{script}");
+        }
+    }
+
+    /// The results of test `a` after these lines and this end.
+    fn results_after(lines: &[&str], end: End) -> Vec<Tested> {
+        let program = Program {
+            package: "sim".to_owned(),
+            target: Some("fake".to_owned()),
+            path: "/bin/true".into(),
+            folder: "/".into(),
+        };
+        let job = Job {
+            program: &program,
+            tests: vec!["a".to_owned()],
+            threads: 1,
+            idle: false,
+            canary: false,
+            limit: LONG,
+        };
+        let mut said = Said::default();
+        lines.iter().for_each(|line| said.line(line));
+        job.results(said, end, LONG)
+    }
+
+    #[test]
+    fn a_program_that_hangs_after_its_results_has_failed() {
+        let results = results_after(&[OK], End::Limit(LONG));
+        let end = ("sim::fake::(the program's end)", true, true);
+        assert_eq!(ends(&results), [end, ("sim::fake::a", false, false)]);
+        assert!(results[0].output.contains("ended by the harness"));
+    }
+
+    #[test]
+    fn a_crash_the_limit_or_output_without_end_beside_a_marked_panic_is_red() {
+        const PANICKED: [&str; 2] = ["thread 'x' (7) panicked at x.rs:1:2:", "[pace] 1 of 2"];
+        let failed = FAILED.replace("\"b\"", "\"a\"");
+        let failed_code = End::Status(ExitStatus::from_raw(101 << 8));
+        let marked = [PANICKED[0], PANICKED[1], &failed];
+        let results = results_after(&marked, failed_code);
+        assert!(matches!(results[0].verdict(), Verdict::Repeat(_)));
+        for end in [End::Status(ExitStatus::from_raw(6)), End::Limit(LONG)] {
+            let results = results_after(&PANICKED, end);
+            assert!(results[0].output.contains("[pace]"), "{results:?}");
+            assert_eq!(results[0].verdict(), Verdict::Red);
+        }
+        let line = "x".repeat(1000);
+        let mut lines = vec![line.as_str(); 2 * crate::said::RAW_MAX / line.len()];
+        lines.extend(marked);
+        let results = results_after(&lines, failed_code);
+        assert!(results[0].output.contains("[pace]"));
+        assert_eq!(results[0].verdict(), Verdict::Red, "what was left out");
     }
 
     #[test]
     fn a_result_that_is_read_after_the_programs_end_counts() {
-        let late = format!("(sleep 1.5; printf '%s\\n' '{OK}') &");
-        let results = results_of("late", &late, Duration::from_secs(600));
-        let skipped = Ended::Skipped(vec!["no tshark".to_owned()]);
-        assert_eq!(results[0].ended, skipped, "{results:?}");
+        let late = format!("(sleep 1.5; echo '{OK}') &");
+        assert!(!results_of(&["a"], &late, LONG)[0].crashed);
+    }
+
+    #[test]
+    fn what_is_left_behind_and_prints_keeps_nothing() {
+        let script =
+            format!("(while echo again; do sleep 0.05; done) & printf 'no newline'; echo '{OK}'");
+        let began = Instant::now();
+        let results = results_of(&["a"], &script, LONG);
+        assert_eq!(ends(&results), [("sim::fake::a", false, false)]);
+        assert!(began.elapsed() < LONG, "it waited for its limit");
+    }
+
+    #[test]
+    fn a_run_that_is_stopped_has_no_results() {
+        let folder = fake::folder("stopped");
+        let program = fake::program(&folder, "sim", "echo begun >begun; sleep 1000");
+        let job = Job {
+            program: &program,
+            tests: vec!["a".to_owned()],
+            threads: 1,
+            idle: false,
+            canary: false,
+            limit: LONG,
+        };
+        let stop = Stop::default();
+        std::thread::scope(|scope| {
+            let run = scope.spawn(|| job.run(&stop));
+            while !folder.join("begun").exists() {
+                std::thread::yield_now();
+            }
+            stop.now(crate::stop::Why::Signal(Signal::SIGINT));
+            assert!(run.join().expect("no panic").is_none());
+        });
     }
 }

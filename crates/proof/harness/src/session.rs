@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One run: formats, build, both lanes with the steps that go with them, repeats, summary.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::env;
 use std::path::PathBuf;
-use std::process::ExitCode;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use erb_steady::Cause;
+use erb_steady::{CANARY, LONG};
 
 use crate::args::Args;
 use crate::changed::{self, Uses};
@@ -19,20 +18,22 @@ use crate::lanes::{Lane, Plan};
 use crate::load::Load;
 use crate::machine::{self, Machine};
 use crate::priority::IDLE;
-use crate::programs::Program;
+use crate::programs::{self, BOOK_PACKAGE, Program};
 use crate::results::{Results, commit};
 use crate::run::{Ended, Job, Tested};
 use crate::steps::{Fate, Step, script, timed};
-use crate::summary::{Summary, Unsteady};
-use crate::verdict::{self, Verdict};
-use crate::{FAILED, programs};
+use crate::stop::{Stop, Why};
+use crate::summary::Summary;
+use crate::{CANNOT, FAILED, out, tell, verdict};
 
-/// Tests that are repeated at most: more do not fail by chance.
-const REPEATS_MAX: usize = 10;
 /// Good so far, not all is done: EX_TEMPFAIL in the BSD convention.
 const GO_ON: u8 = 75;
-/// In the names of tests that have to fail where they are told to.
-const CANARY: &str = "canary::";
+/// What a process ends with that a signal has ended, but for the signal's number.
+const BY_SIGNAL: u8 = 128;
+/// What the results of steps are kept as.
+const STEP: &str = "step ";
+/// The program that end-to-end tests start, if it is not that of this build.
+const ERB_BIN: &str = "ERB_BIN";
 /// Before all else: what fails in seconds.
 const FORMATS: [(&str, &str); 2] = [("Rust format", "rust-format"), ("C format", "c-format")];
 /// Before the tests of the kernel lane: nothing in an emulated machine may be late.
@@ -48,68 +49,68 @@ const BESIDE_COMPUTE: [(&str, &str); 5] = [
     ("clippy", "clippy"),
 ];
 
+/// Tests, by program.
+pub type Tests = Vec<(Program, Vec<String>)>;
+
 /// What all of a run shares.
-struct Session<'a> {
-    args: &'a Args,
-    root: PathBuf,
-    machine: Machine,
-    results: Option<Results>,
+pub struct Session<'a> {
+    pub args: &'a Args,
+    pub root: PathBuf,
+    pub machine: Machine,
+    pub results: Option<Results>,
+    pub load: Mutex<Load>,
+    /// Ends the run early.
+    pub stop: Stop,
     /// Nothing new begins after this.
-    until: Option<Instant>,
-    /// Something was not begun because of that.
-    left: AtomicBool,
+    pub until: Option<Instant>,
+    /// Something was not begun because of that, or is to go on in the next part.
+    pub left: AtomicBool,
 }
 
-/// Does what was asked for.
+/// Does what was asked for, and returns the exit code.
 ///
 /// # Errors
 /// What cannot be done.
-pub fn run(args: &Args) -> Result<ExitCode> {
+pub fn run(args: &Args) -> Result<u8> {
     let began = Instant::now();
+    clear_environment(args.long);
+    let stop = Stop::default();
+    stop.at_signals()?;
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../..");
     let root = root.canonicalize().context("the project's root")?;
-    let session = Session::new(args, root, began)?;
-    let mut summary = Summary::default();
-    if args.everything() {
-        for (name, word) in FORMATS {
-            summary
-                .steps
-                .push(script(&session.root, name, word, false)?);
-        }
+    let session = Session::new(args, root, began, stop)?;
+    let mut summary = session.summary();
+    session.formats(&mut summary);
+    let reached = session.reached()?;
+    let tests = session.build(reached.as_ref(), &mut summary)?;
+    if !tests.is_empty() {
+        session.work(&tests, &mut summary);
     }
-    let mut built = Vec::new();
-    let without: &[_] = if args.everything() && !args.long {
-        &programs::LEFT_TO_LONG
-    } else {
-        &[]
-    };
-    summary.left.extend(without.iter().map(|it| (*it).into()));
-    summary.steps.push(timed("build", || {
-        built = programs::build(&session.root, without)?;
-        Ok(true)
-    }));
-    if !built.is_empty() {
-        let tests = session.tests(built)?;
-        let _load = Load::start(args.load)?;
-        session.lanes(&tests, &mut summary)?;
-        session.repeat(&tests, &mut summary)?;
-        if args.long && args.everything() && !session.left.load(Ordering::Relaxed) {
-            for (name, word) in AFTER_LONG {
-                summary.steps.extend(session.step(name, word, false)?);
-            }
-            summary
-                .steps
-                .push(timed("canaries", || session.canaries(&tests)));
-        }
-    }
-    println!("{}", summary.text(began.elapsed().as_secs()));
+    tell!("{}", summary.text(began.elapsed().as_secs()));
     Ok(session.code(&summary))
 }
 
+/// What a run means is said by its options, not by what its shell has set.
+fn clear_environment(long: bool) {
+    // SAFETY: no other thread runs yet.
+    unsafe {
+        env::remove_var(CANARY);
+        env::remove_var(LONG);
+        if long {
+            env::set_var(LONG, "1");
+        }
+    }
+    if let Some(program) = env::var_os(ERB_BIN) {
+        let program = PathBuf::from(program);
+        tell!(
+            "{ERB_BIN} is set: end-to-end tests use {}",
+            program.display()
+        );
+    }
+}
+
 impl<'a> Session<'a> {
-    fn new(args: &'a Args, root: PathBuf, began: Instant) -> Result<Self> {
-        ensure!(args.minutes > 0.0, "--minutes must be more than 0");
-        ensure!(args.times != Some(0), "--times must be at least 1");
+    fn new(args: &'a Args, root: PathBuf, began: Instant, stop: Stop) -> Result<Self> {
         let target =
             env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
         let kind = match (args.long, args.times) {
@@ -121,41 +122,94 @@ impl<'a> Session<'a> {
             Some(kind) => Some(Results::open(&target, kind, commit(&root)?.as_deref())?),
             None => None,
         };
-        if args.long {
-            // SAFETY: no other thread runs yet.
-            unsafe { env::set_var(erb_steady::LONG, "1") };
-        }
-        let minutes = Duration::from_secs_f64(args.minutes * 60.0);
         Ok(Self {
             args,
             root,
             machine: Machine::watched(),
-            until: results.is_some().then(|| began + minutes),
+            until: results.is_some().then(|| began + args.limit()),
             results,
+            load: Mutex::default(),
+            stop,
             left: AtomicBool::new(false),
         })
     }
 
-    /// The tests that are wanted, by program.
-    fn tests(&self, built: Vec<Program>) -> Result<Vec<(Program, Vec<String>)>> {
+    /// What is known before anything is done: the parts before.
+    pub fn summary(&self) -> Summary {
+        let before = self.results.as_ref().map_or(&[][..], Results::before);
+        let (steps, tests) = before
+            .iter()
+            .cloned()
+            .partition::<Vec<_>, _>(|it| it.name.starts_with(STEP));
+        let steps = steps.into_iter().map(|it| Step {
+            name: format!("{} (in a part before)", &it.name[STEP.len()..]),
+            fate: match it.ended {
+                Ended::Passed => Fate::Passed,
+                _ => Fate::Failed,
+            },
+            seconds: it.seconds as u64,
+        });
+        Summary {
+            steps: steps.collect(),
+            before: tests,
+            ..Summary::default()
+        }
+    }
+
+    fn formats(&self, summary: &mut Summary) {
+        if self.args.everything() {
+            let formats = FORMATS
+                .iter()
+                .filter_map(|(name, word)| script(&self.root, name, word, false, &self.stop));
+            summary.steps.extend(formats);
+        }
+    }
+
+    /// Builds and lists the tests that are wanted; none if that fails, or `--changed` reaches none.
+    fn build(&self, reached: Option<&BTreeSet<String>>, summary: &mut Summary) -> Result<Tests> {
+        let without: &[_] = if self.args.takes_book(reached) {
+            &[]
+        } else {
+            &[BOOK_PACKAGE]
+        };
+        summary.left.extend(without.iter().map(|it| (*it).into()));
+        let mut built = Vec::new();
+        let build = timed("build", || {
+            built = programs::build(&self.root, without, &self.stop)?;
+            Ok(true)
+        });
+        if self.stop.is_now() {
+            return Ok(Vec::new());
+        }
+        summary.steps.push(build);
+        if built.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut tests = Vec::new();
+        let listed = timed("list of tests", || {
+            tests = self.tests(built, reached)?;
+            Ok(true)
+        });
+        if listed.fate == Fate::Failed {
+            summary.steps.push(listed);
+        } else if tests.is_empty() {
+            let is_choice = self.args.lane.is_some() || self.args.only.is_some();
+            ensure!(reached.is_some() || !is_choice, "no test has such a name");
+            tell!("no test is both reached by the changes and chosen");
+        }
+        Ok(tests)
+    }
+
+    /// The tests that are wanted.
+    fn tests(&self, built: Vec<Program>, reached: Option<&BTreeSet<String>>) -> Result<Tests> {
         let mut wanted = Vec::new();
-        let reached = self.reached()?;
-        for program in built {
-            if reached
-                .as_ref()
-                .is_some_and(|reached| !reached.contains(&program.package))
-            {
-                continue;
-            }
-            if self
-                .args
-                .lane
-                .is_some_and(|lane| lane != Lane::of(&program))
-            {
-                continue;
-            }
+        let is_wanted = |program: &Program| {
+            reached.is_none_or(|reached| reached.contains(&program.package))
+                && self.args.lane.is_none_or(|lane| lane == Lane::of(program))
+        };
+        for program in built.into_iter().filter(is_wanted) {
             let name = program.name();
-            let mut tests = program.tests()?;
+            let mut tests = program.tests(&self.stop)?;
             if let Some(only) = &self.args.only {
                 tests.retain(|test| only.is_match(&format!("{name}::{test}")));
             }
@@ -163,7 +217,6 @@ impl<'a> Session<'a> {
                 wanted.push((program, tests));
             }
         }
-        ensure!(!wanted.is_empty(), "no test has such a name");
         Ok(wanted)
     }
 
@@ -175,7 +228,7 @@ impl<'a> Session<'a> {
         let files = changed::files(&self.root, base)?;
         let reached = Uses::of(&self.root)?.reached(files.iter().map(String::as_str));
         let names = reached.iter().flatten().map(String::as_str);
-        println!(
+        tell!(
             "{} files differ from {base}; reached: {}",
             files.len(),
             names.collect::<Vec<_>>().join(" ")
@@ -183,94 +236,129 @@ impl<'a> Session<'a> {
         Ok(reached)
     }
 
-    /// Both lanes side by side, each with its steps.
-    fn lanes(&self, tests: &[(Program, Vec<String>)], summary: &mut Summary) -> Result<()> {
-        let steps = Mutex::new(Vec::new());
-        let note = |step: Step| steps.lock().map(|mut steps| steps.push(step)).ok();
-        let scripts = |of: &[(&str, &str)], idle| -> Result<()> {
-            let wanted = of.iter().filter(|_| self.args.everything());
-            for (name, word) in wanted {
-                if let Some(step) = self.step(name, word, idle)? {
-                    note(step);
-                }
+    /// All that is done with tests.
+    pub fn work(&self, tests: &Tests, summary: &mut Summary) {
+        match Load::start(self.args.load, &self.stop) {
+            Ok(load) => *self.load.lock().unwrap_or_else(PoisonError::into_inner) = load,
+            Err(error) => self.stop.now(Why::Error(format!("--load: {error:#}"))),
+        }
+        self.lanes(tests, summary);
+        self.repeat(tests, summary);
+        if self.args.long && self.args.everything() && !self.is_over() {
+            for (name, word) in AFTER_LONG {
+                summary.steps.extend(self.step(name, word, false));
             }
-            Ok(())
+            let canaries = timed("canaries", || self.canaries(tests));
+            if !self.stop.is_now() {
+                summary.steps.push(canaries);
+            }
+        }
+        // It ends.
+        drop(std::mem::take(
+            &mut *self.load.lock().unwrap_or_else(PoisonError::into_inner),
+        ));
+    }
+
+    /// Whether nothing more is to begin.
+    pub fn is_over(&self) -> bool {
+        self.left.load(Ordering::Relaxed) || self.stop.is_now()
+    }
+
+    /// Both lanes side by side, each with its steps.
+    fn lanes(&self, tests: &Tests, summary: &mut Summary) {
+        let steps = Mutex::new(Vec::new());
+        let note = |step: Step| {
+            steps
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(step);
+        };
+        let scripts = |of: &[(&str, &str)], idle| {
+            let wanted = of.iter().filter(|_| self.args.everything());
+            wanted
+                .filter_map(|(name, word)| self.step(name, word, idle))
+                .for_each(note);
         };
         let (kernel, compute) = thread::scope(|scope| {
             let compute = scope.spawn(|| {
-                let tested = self.lane(tests, Lane::Compute, "tests that compute", &note)?;
-                scripts(&BESIDE_COMPUTE, true)?;
-                anyhow::Ok(tested)
+                let tested = self.lane(tests, Lane::Compute, "tests that compute", &note);
+                scripts(&BESIDE_COMPUTE, true);
+                tested
             });
-            let kernel = scripts(&BESIDE_KERNEL, false)
-                .and_then(|()| self.lane(tests, Lane::Kernel, "tests that share a kernel", &note));
+            scripts(&BESIDE_KERNEL, false);
+            let kernel = self.lane(tests, Lane::Kernel, "tests that share a kernel", &note);
             IDLE.end();
             (kernel, compute.join())
         });
-        let compute = compute.map_err(|_| anyhow::anyhow!("the compute lane panicked"))?;
-        summary.tested.extend(kernel?);
-        summary.tested.extend(compute?);
-        summary.steps.extend(steps.into_inner().unwrap_or_default());
-        Ok(())
+        summary.tested.extend(kernel);
+        match compute {
+            Ok(compute) => summary.tested.extend(compute),
+            Err(_) => note(timed("the compute lane", || anyhow::bail!("it panicked"))),
+        }
+        summary
+            .steps
+            .extend(steps.into_inner().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// A step of a lane; none if it was done before, or begins too late: its results are kept as those of tests are.
-    fn step(&self, name: &str, word: &str, idle: bool) -> Result<Option<Step>> {
-        let kept = format!("step {word}");
+    /// A step of a lane; none if it was done before, begins too late or is stopped: its results are kept as those of
+    /// tests are.
+    fn step(&self, name: &str, word: &str, idle: bool) -> Option<Step> {
+        let kept = format!("{STEP}{word}");
         let results = self.results.as_ref();
-        if results.is_some_and(|results| results.times(&kept) > 0) {
-            return Ok(None);
+        if self.stop.is_now() || results.is_some_and(|results| results.times(&kept) > 0) {
+            return None;
         }
         if self.until.is_some_and(|until| Instant::now() >= until) {
             self.left.store(true, Ordering::Relaxed);
-            return Ok(None);
+            return None;
         }
-        let step = script(&self.root, name, word, idle)?;
-        if let Some(results) = results.filter(|_| step.fate != Fate::Failed) {
-            results.add(&[Tested {
+        let step = script(&self.root, name, word, idle, &self.stop)?;
+        let ended = match step.fate {
+            Fate::Passed => Some(Ended::Passed),
+            Fate::Failed => Some(Ended::Failed),
+            // It is told again in the next part.
+            Fate::Skipped(_) => None,
+        };
+        if let Some(ended) = ended {
+            self.keep(&[Tested {
                 name: kept,
-                ended: Ended::Passed,
+                ended,
                 seconds: step.seconds as f64,
-                output: String::new(),
-            }])?;
+                ..Tested::default()
+            }]);
         }
-        Ok(Some(step))
+        self.is_told();
+        Some(step)
     }
 
-    fn lane(
-        &self,
-        tests: &[(Program, Vec<String>)],
-        lane: Lane,
-        name: &str,
-        note: &impl Fn(Step) -> Option<()>,
-    ) -> Result<Vec<Tested>> {
+    /// Whether what was told has been written; if not, the run ends.
+    fn is_told(&self) -> bool {
+        if let Some(error) = out::lost() {
+            self.stop.now(Why::Error(error.to_owned()));
+        }
+        !self.stop.is_now()
+    }
+
+    fn lane(&self, tests: &Tests, lane: Lane, name: &str, note: &impl Fn(Step)) -> Vec<Tested> {
         let mut all = Vec::new();
-        let mut failure = Ok(());
         let step = timed(name, || {
             for round in 0..self.args.times.unwrap_or(1) {
-                let tests = self.not_done(tests, round);
+                let tests = self.not_done(tests, round as usize);
                 let plan = Plan::new(&tests, lane, self.results.is_some());
-                match plan.run(&|job, tested| self.heard(job, tested)) {
-                    Ok(tested) => all.extend(tested),
-                    Err(error) => failure = Err(error),
-                }
-                if self.left.load(Ordering::Relaxed) {
+                all.extend(plan.run(&self.stop, &|job, tested| self.heard(job, tested)));
+                if self.is_over() {
                     break;
                 }
             }
             Ok(true)
         });
         note(step);
-        failure.map(|()| all)
+        all
     }
 
     /// Those that have fewer results than rounds up to this one.
-    fn not_done(
-        &self,
-        tests: &[(Program, Vec<String>)],
-        round: usize,
-    ) -> Vec<(Program, Vec<String>)> {
-        let mut tests = tests.to_vec();
+    fn not_done(&self, tests: &Tests, round: usize) -> Tests {
+        let mut tests = tests.clone();
         if let Some(results) = &self.results {
             for (program, tests) in &mut tests {
                 let name = program.name();
@@ -281,7 +369,7 @@ impl<'a> Session<'a> {
     }
 
     /// Prints and keeps results as they come; false if nothing more is to begin.
-    fn heard(&self, job: &Job, tested: &[Tested]) -> bool {
+    pub fn heard(&self, job: &Job, tested: &[Tested]) -> bool {
         let failed = tested.iter().filter(|it| it.ended == Ended::Failed).count();
         let seconds: f64 = tested.iter().map(|it| it.seconds).sum();
         let what = match tested {
@@ -289,24 +377,46 @@ impl<'a> Session<'a> {
             _ => format!("{}, {} tests", job.program.name(), tested.len()),
         };
         let word = if failed > 0 { "FAILED" } else { "ok" };
-        println!("{word:6} {seconds:7.1} s  {what}");
+        tell!("{word:6} {seconds:7.1} s  {what}");
         for one in tested.iter().filter(|it| it.ended == Ended::Failed) {
-            print!("{}", self.report(one));
+            tell!("{}", self.report(one).trim_end());
         }
         // What is not complete begins again in the next part.
-        let is_whole = |one: &&Tested| !self.args.long || one.left().next().is_none();
-        let whole: Vec<Tested> = tested.iter().filter(is_whole).cloned().collect();
+        let is_whole = |one: &&Tested| {
+            !self.args.long || one.ended == Ended::Failed || one.left().next().is_none()
+        };
+        let mut kept: Vec<Tested> = tested.iter().filter(is_whole).cloned().collect();
         self.left
-            .fetch_or(whole.len() < tested.len(), Ordering::Relaxed);
-        if let Some(results) = &self.results
-            && let Err(error) = results.add(&whole)
-        {
-            eprintln!("error: {error:#}");
-            return false;
+            .fetch_or(kept.len() < tested.len(), Ordering::Relaxed);
+        if !self.has_load() {
+            kept.retain(|it| it.ended == Ended::Failed);
         }
-        let goes_on = self.until.is_none_or(|until| Instant::now() < until);
-        self.left.fetch_or(!goes_on, Ordering::Relaxed);
-        goes_on
+        self.keep(&kept);
+        let in_time = self.until.is_none_or(|until| Instant::now() < until);
+        self.left.fetch_or(!in_time, Ordering::Relaxed);
+        self.is_told() && in_time
+    }
+
+    /// Whether all busy processes of `--load` are at work; if not, the run ends: what passes without them says nothing.
+    fn has_load(&self) -> bool {
+        let mut load = self.load.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.stop.is_now()
+            && let Some((ended, all)) = load.ended()
+        {
+            self.stop.now(Why::Error(format!(
+                "{ended} of the {all} busy processes of --load have ended"
+            )));
+        }
+        !self.stop.is_now()
+    }
+
+    /// Keeps results; a run whose results cannot be kept ends.
+    fn keep(&self, tested: &[Tested]) {
+        if let Some(results) = &self.results
+            && let Err(error) = results.add(tested)
+        {
+            self.stop.now(Why::Error(format!("{error:#}")));
+        }
     }
 
     /// A failed test: what it said, what the machine lacked meanwhile.
@@ -333,148 +443,42 @@ impl<'a> Session<'a> {
         format!("---- {}\n{}---- {lacked}\n", tested.name, tested.output)
     }
 
-    /// Repeats alone, once, what failed for set-up, pace or patience.
-    fn repeat(&self, tests: &[(Program, Vec<String>)], summary: &mut Summary) -> Result<()> {
-        let programs = by_name(tests);
-        let again: Vec<_> = summary
-            .tested
-            .iter()
-            .filter_map(|it| Some((it.clone(), may_repeat(it)?)))
-            .collect();
-        if again.len() > REPEATS_MAX {
-            println!(
-                "{} tests failed for set-up, pace or patience: too many for chance, none is repeated",
-                again.len()
-            );
-            return Ok(());
-        }
-        for (failed, cause) in again {
-            println!("\n== repeated alone ({cause}): {}", failed.name);
-            let Some(job) = alone(&programs, &failed.name) else {
-                continue;
+    /// What the run ends with.
+    pub fn code(&self, summary: &Summary) -> u8 {
+        self.is_told();
+        if let Some(why) = self.stop.why() {
+            out::error(format_args!(
+                "error: {why}: not all was done, and what was at work then has no result"
+            ));
+            return match why {
+                Why::Signal(signal) => BY_SIGNAL + signal as u8,
+                Why::Error(_) => CANNOT,
             };
-            let results = job.run()?;
-            self.heard(&job, &results);
-            let passed = results.into_iter().find(|it| it.ended != Ended::Failed);
-            if let Some(passed) = passed {
-                let is_it = |it: &Tested| it.name == failed.name && may_repeat(it).is_some();
-                summary.tested.retain(|it| !is_it(it));
-                summary.unsteady.push(Unsteady {
-                    failed,
-                    cause,
-                    passed,
-                });
-            }
         }
-        Ok(())
-    }
-
-    /// Deliberate mistakes, one in each lane, are red: nothing of all this has become unable to fail.
-    fn canaries(&self, tests: &[(Program, Vec<String>)]) -> Result<bool> {
-        let programs = by_name(tests);
-        let mut red = BTreeMap::from([Lane::Kernel, Lane::Compute].map(|lane| (lane, 0)));
-        for (program, tests) in tests {
-            for test in tests.iter().filter(|test| test.contains(CANARY)) {
-                let name = format!("{}::{test}", program.name());
-                let mut job = alone(&programs, &name).context("a test of its program")?;
-                job.canary = true;
-                let results = job.run()?;
-                let is_red = results
-                    .iter()
-                    .all(|it| it.ended == Ended::Failed && verdict::of(&it.output) == Verdict::Red);
-                println!(
-                    "{name}: {}",
-                    if is_red {
-                        "red, as it should be"
-                    } else {
-                        "NOT RED"
-                    }
+        if summary.has_failed() {
+            if let Some(results) = &self.results {
+                let path = results.path().display();
+                tell!(
+                    "{path} has the results of all parts at this commit; without it all begins anew"
                 );
-                ensure!(is_red, "{name}: a deliberate mistake passes: {results:?}");
-                *red.entry(Lane::of(program)).or_default() += 1;
             }
-        }
-        ensure!(
-            red.values().all(|count| *count > 0),
-            "a lane has no canary: {red:?}"
-        );
-        Ok(true)
-    }
-
-    fn code(&self, summary: &Summary) -> ExitCode {
-        let before = self
-            .results
-            .as_ref()
-            .map(Results::before)
-            .unwrap_or_default();
-        // A part that had nothing left to do is as good as those before it.
-        let is_done = summary.tested.is_empty() && !before.is_empty();
-        let failed_before = before.iter().enumerate().any(|(at, failed)| {
-            // What was repeated has passed since.
-            let passed = |it: &Tested| it.name == failed.name && it.ended != Ended::Failed;
-            failed.ended == Ended::Failed
-                && (may_repeat(failed).is_none() || !before[at..].iter().any(passed))
-        });
-        if failed_before || !(is_done || summary.is_good()) {
-            return ExitCode::from(FAILED);
+            return FAILED;
         }
         if self.left.load(Ordering::Relaxed) {
-            println!("not all is done: call it again with the same words");
-            return ExitCode::from(GO_ON);
+            tell!("not all is done: call it again with the same words");
+            return GO_ON;
         }
-        ExitCode::SUCCESS
+        let is_reached = summary.before.len() + summary.tested.len() > 0;
+        if self.args.changed.is_some() && !is_reached {
+            return 0;
+        }
+        if !summary.has_passed() {
+            tell!("nothing has passed: what was chosen is skipped, see above");
+            return FAILED;
+        }
+        0
     }
-}
-
-/// The cause for which a failed test may be repeated.
-fn may_repeat(tested: &Tested) -> Option<Cause> {
-    match verdict::of(&tested.output) {
-        Verdict::Repeat(cause) if tested.ended == Ended::Failed => Some(cause),
-        _ => None,
-    }
-}
-
-fn by_name(tests: &[(Program, Vec<String>)]) -> BTreeMap<String, &Program> {
-    let pairs = tests.iter().map(|(program, _)| (program.name(), program));
-    pairs.collect()
-}
-
-/// The job of one test by its name.
-fn alone<'a>(programs: &BTreeMap<String, &'a Program>, name: &str) -> Option<Job<'a>> {
-    // The longest name fits: `sim::lane` and not `sim`.
-    let found = programs.iter().rev().find_map(|(program, found)| {
-        let test = name.strip_prefix(program.as_str())?.strip_prefix("::")?;
-        Some((*found, test.to_owned()))
-    });
-    let (program, test) = found?;
-    Some(Job {
-        program,
-        tests: vec![test],
-        threads: 1,
-        idle: false,
-        canary: false,
-        limit: crate::lanes::LIMIT,
-    })
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_test_is_found_in_the_program_with_the_longest_name() {
-        let program = |target: Option<&str>| Program {
-            package: "sim".to_owned(),
-            target: target.map(str::to_owned),
-            path: "/bin/true".into(),
-            folder: "/".into(),
-        };
-        let (unit, lane) = (program(None), program(Some("lane")));
-        let programs = BTreeMap::from([(unit.name(), &unit), (lane.name(), &lane)]);
-        let found = alone(&programs, "sim::lane::a::b").expect("a job");
-        assert_eq!((found.program, &found.tests[0][..]), (&lane, "a::b"));
-        let found = alone(&programs, "sim::other::a").expect("a job");
-        assert_eq!((found.program, &found.tests[0][..]), (&unit, "other::a"));
-        assert!(alone(&programs, "wire::a").is_none());
-    }
-}
+mod tests;

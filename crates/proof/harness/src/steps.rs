@@ -4,18 +4,22 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use erb_steady::SKIPPED;
-use nix::unistd::Pid;
 
 use crate::priority::IDLE;
-use crate::run::in_a_session;
+use crate::run::{in_a_session, session};
+use crate::said::Said;
+use crate::stop::Stop;
+use crate::tell;
 
 /// What `scripts/step` ends with if the step cannot be done on this system; the reason is in a line that
 /// begins with "skipped: ".
 const CANNOT: i32 = 77;
+/// A step that takes longer hangs.
+const LIMIT: Duration = Duration::from_secs(4 * 3600);
 
 /// How a step ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,13 +45,13 @@ pub struct Step {
 
 /// Does a step that is a function of this process.
 pub fn timed(name: &str, step: impl FnOnce() -> Result<bool>) -> Step {
-    println!("\n== {name}");
+    tell!("\n== {name}");
     let began = Instant::now();
     let fate = match step() {
         Ok(true) => Fate::Passed,
         Ok(false) => Fate::Failed,
         Err(error) => {
-            eprintln!("{error:#}");
+            tell!("error: {error:#}");
             Fate::Failed
         }
     };
@@ -59,12 +63,27 @@ pub fn timed(name: &str, step: impl FnOnce() -> Result<bool>) -> Step {
 }
 
 /// Does `scripts/step WORD` and prints what it says when it has ended. `idle`: at idle priority, until
-/// that ends for all.
-///
-/// # Errors
-/// If the shell cannot be started.
-pub fn script(root: &Path, name: &str, word: &str, idle: bool) -> Result<Step> {
+/// that ends for all. `None` if the run was stopped meanwhile.
+pub fn script(root: &Path, name: &str, word: &str, idle: bool, stop: &Stop) -> Option<Step> {
     let began = Instant::now();
+    let (fate, said) = match ended(root, word, idle, stop) {
+        Ok(ended) => ended,
+        Err(error) => (Fate::Failed, format!("error: {error:#}")),
+    };
+    if stop.is_now() {
+        return None;
+    }
+    let seconds = began.elapsed().as_secs();
+    tell!("\n== {name} ({seconds} s)\n{said}");
+    Some(Step {
+        name: name.to_owned(),
+        fate,
+        seconds,
+    })
+}
+
+/// Does a step; how it ended, and what it said.
+fn ended(root: &Path, word: &str, idle: bool, stop: &Stop) -> Result<(Fate, String)> {
     let mut command = if idle {
         IDLE.command()
     } else {
@@ -74,22 +93,30 @@ pub fn script(root: &Path, name: &str, word: &str, idle: bool) -> Result<Step> {
     command.current_dir(root).stdin(Stdio::null());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     in_a_session(&mut command);
-    let child = command.spawn().context("cannot run bash")?;
-    let session = Pid::from_raw(i32::try_from(child.id()).context("a process id")?);
+    let mut child = command.spawn().context("cannot run bash")?;
+    let session = session(&child);
+    stop.started(session);
     if idle {
         IDLE.started(session);
     }
-    let output = child.wait_with_output().context("bash")?;
+    let began = Instant::now();
+    let mut said = Said::default();
+    let in_time = said.read(&mut child, 1, || {
+        if idle {
+            IDLE.left(began, LIMIT)
+        } else {
+            LIMIT.saturating_sub(began.elapsed())
+        }
+    });
+    // What it left behind; itself if it hangs.
+    stop.ended(session);
+    let status = child.wait().context("bash")?;
     IDLE.gone(session);
-    let mut said = String::from_utf8_lossy(&output.stdout).into_owned();
-    said.push_str(&String::from_utf8_lossy(&output.stderr));
-    let seconds = began.elapsed().as_secs();
-    println!("\n== {name} ({seconds} s)\n{said}");
-    Ok(Step {
-        name: name.to_owned(),
-        fate: fate(output.status.code(), &said),
-        seconds,
-    })
+    let mut said = said.raw.text();
+    if !in_time {
+        said.push_str(&format!("ended by the harness after {LIMIT:?}\n"));
+    }
+    Ok((fate(status.code().filter(|_| in_time), &said), said))
 }
 
 fn fate(code: Option<i32>, said: &str) -> Fate {
@@ -108,6 +135,7 @@ fn fate(code: Option<i32>, said: &str) -> Fate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fake;
 
     #[test]
     fn only_a_step_with_a_reason_is_skipped() {
@@ -119,6 +147,25 @@ mod tests {
         assert_eq!(fate(Some(77), ""), Fate::Failed);
         assert_eq!(fate(Some(1), "skipped: no QEMU"), Fate::Failed);
         assert_eq!(fate(None, ""), Fate::Failed);
+    }
+
+    #[test]
+    fn a_step_says_what_it_does_and_leaves_nothing_behind() {
+        let root = fake::folder("steps");
+        std::fs::create_dir(root.join("scripts")).expect("a folder");
+        fake::script(
+            &root,
+            "scripts/step",
+            "(while echo again; do sleep 0.1; done) & echo \"$1\" >&2; exit 3",
+        );
+        let stop = Stop::default();
+        let step = script(&root, "x", "word", false, &stop).expect("not stopped");
+        assert_eq!(step.fate, Fate::Failed);
+        let (fate, said) = ended(&root, "word", false, &stop).expect("bash");
+        assert_eq!(fate, Fate::Failed);
+        assert!(said.contains("word\n"), "{said}");
+        stop.now(crate::stop::Why::Error("it is to end".to_owned()));
+        assert!(script(&root, "x", "word", false, &stop).is_none());
     }
 
     #[test]

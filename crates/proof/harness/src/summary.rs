@@ -3,67 +3,74 @@
 
 use std::fmt::Write as _;
 
+use crate::history::{Standing, Unsteady};
 use crate::run::{Ended, Tested};
 use crate::steps::{Fate, Step};
 
 /// Tests that are named with their times.
 const SLOWEST: usize = 20;
 
-/// A test that failed, and passed when it was repeated alone.
-#[derive(Clone, Debug)]
-pub struct Unsteady {
-    /// The first time, with the output.
-    pub failed: Tested,
-    /// Why it was repeated.
-    pub cause: erb_steady::Cause,
-    /// The second time.
-    pub passed: Tested,
-}
-
 /// All that was done.
 #[derive(Debug, Default)]
 pub struct Summary {
     /// Steps in the order of their ends.
     pub steps: Vec<Step>,
-    /// Results of tests, but of those that are unsteady.
+    /// Results of tests, of parts before this run.
+    pub before: Vec<Tested>,
+    /// Results of tests, with those that were repeated.
     pub tested: Vec<Tested>,
-    /// What passed the second time.
-    pub unsteady: Vec<Unsteady>,
     /// What was not built.
     pub left: Vec<String>,
 }
 
 impl Summary {
-    fn failed(&self) -> impl Iterator<Item = &Tested> {
-        self.tested.iter().filter(|it| it.ended == Ended::Failed)
+    fn all(&self) -> impl Iterator<Item = &Tested> {
+        self.before.iter().chain(&self.tested)
     }
 
-    /// Whether all is as it should be: something passed, and nothing failed.
-    pub fn is_good(&self) -> bool {
-        let passed = self.tested.iter().any(|it| it.ended == Ended::Passed);
+    /// How all tests stand.
+    pub fn standing(&self) -> Standing<'_> {
+        Standing::of(self.all())
+    }
+
+    /// Whether a test or a step has failed, and is not unsteady.
+    pub fn has_failed(&self) -> bool {
         let failed_steps = self.steps.iter().any(|step| step.fate == Fate::Failed);
-        (passed || !self.unsteady.is_empty()) && self.failed().next().is_none() && !failed_steps
+        failed_steps || !self.standing().failed().is_empty()
+    }
+
+    /// Whether anything has passed.
+    pub fn has_passed(&self) -> bool {
+        self.all().any(|it| it.ended == Ended::Passed)
     }
 
     /// For people; the last line counts tests, and skipped steps among what was skipped.
     pub fn text(&self, seconds: u64) -> String {
+        let standing = self.standing();
         let mut text = String::new();
         self.times(&mut text);
-        self.told_apart(&mut text);
-        let (mut passed, mut skipped) = (self.unsteady.len(), 0);
-        for tested in &self.tested {
-            passed += usize::from(tested.ended == Ended::Passed);
-            skipped += usize::from(matches!(tested.ended, Ended::Skipped(_)));
-        }
-        skipped += self.skipped_steps().count();
-        let failed = self.failed().count();
-        let _ = writeln!(text, "\n{} unsteady; {seconds} s", self.unsteady.len());
-        let _ = writeln!(text, "{passed} passed, {failed} failed, {skipped} skipped");
+        self.told_apart(&mut text, &standing);
+        let unsteady = standing.unsteady.len();
+        let first = || self.all().filter(|it| !it.repeats);
+        let passed = first().filter(|it| it.ended == Ended::Passed).count() + unsteady;
+        let skipped = first().filter(|it| matches!(it.ended, Ended::Skipped(_)));
+        let skipped = skipped.count() + self.skipped_steps().count();
+        let failed = standing.failed().len();
+        let of = if self.before.is_empty() {
+            ""
+        } else {
+            ", with the parts before"
+        };
+        let _ = writeln!(text, "\n{unsteady} unsteady; {seconds} s");
+        let _ = writeln!(
+            text,
+            "{passed} passed, {failed} failed, {skipped} skipped{of}"
+        );
         text
     }
 
     fn times(&self, text: &mut String) {
-        let mut slow: Vec<&Tested> = self.tested.iter().collect();
+        let mut slow: Vec<&Tested> = self.all().collect();
         slow.sort_by(|one, other| other.seconds.total_cmp(&one.seconds));
         slow.truncate(SLOWEST);
         let _ = writeln!(text, "\nThe {} slowest tests:", slow.len());
@@ -89,12 +96,12 @@ impl Summary {
     }
 
     /// What is not simply passed: each with its reason.
-    fn told_apart(&self, text: &mut String) {
+    fn told_apart(&self, text: &mut String, standing: &Standing) {
         let mut skipped: Vec<String> = self
             .skipped_steps()
             .map(|(name, why)| format!("{name}: {why}"))
             .collect();
-        for tested in &self.tested {
+        for tested in self.all().filter(|it| !it.repeats) {
             if let Ended::Skipped(why) = &tested.ended {
                 skipped.push(format!("{}: {}", tested.name, why.join("; ")));
             }
@@ -103,13 +110,13 @@ impl Summary {
         left.extend(self.tested.iter().flat_map(Tested::left).map(str::to_owned));
         list(text, "Left to ./test --long:", &left);
         list(text, "Skipped:", &skipped);
-        let unsteady: Vec<String> = self.unsteady.iter().map(Unsteady::text).collect();
+        let unsteady: Vec<String> = standing.unsteady.iter().map(unsteady_text).collect();
         list(
             text,
             "Unsteady, passed when repeated alone (add each to docs/unsteady.md):",
             &unsteady,
         );
-        let failed: Vec<String> = self.failed().map(|it| it.name.clone()).collect();
+        let failed: Vec<String> = standing.failed().into_iter().map(str::to_owned).collect();
         list(text, "Failed:", &failed);
         let steps = self.steps.iter().filter(|step| step.fate == Fate::Failed);
         let steps: Vec<String> = steps.map(|step| step.name.clone()).collect();
@@ -117,15 +124,13 @@ impl Summary {
     }
 }
 
-impl Unsteady {
-    /// Both outputs, below the name.
-    fn text(&self) -> String {
-        let (failed, passed) = (&self.failed, &self.passed);
-        format!(
-            "{} ({}, {:.1} s, then {:.1} s)\n--- failed:\n{}\n--- passed:\n{}",
-            failed.name, self.cause, failed.seconds, passed.seconds, failed.output, passed.output
-        )
-    }
+/// Both outputs, below the name.
+fn unsteady_text(unsteady: &Unsteady) -> String {
+    let (failed, passed) = (unsteady.failed, unsteady.passed);
+    format!(
+        "{} ({}, {:.1} s, then {:.1} s)\n--- failed:\n{}\n--- passed:\n{}",
+        failed.name, unsteady.cause, failed.seconds, passed.seconds, failed.output, passed.output
+    )
 }
 
 fn list(text: &mut String, heading: &str, lines: &[String]) {
@@ -148,6 +153,7 @@ mod tests {
             ended,
             seconds: 2.0,
             output: "said".to_owned(),
+            ..Tested::default()
         }
     }
 
@@ -157,6 +163,19 @@ mod tests {
             fate,
             seconds: 3,
         }
+    }
+
+    /// A result that may be repeated, and its repetition.
+    fn unsteady() -> [Tested; 2] {
+        let failed = Tested {
+            output: "thread 'x' (7) panicked at x.rs:1:2:\n[patience] no reply\n".to_owned(),
+            ..tested("c", Ended::Failed)
+        };
+        let passed = Tested {
+            repeats: true,
+            ..tested("c", Ended::Passed)
+        };
+        [failed, passed]
     }
 
     #[test]
@@ -170,14 +189,11 @@ mod tests {
                 tested("a", Ended::Passed),
                 tested("b", Ended::Skipped(vec!["no tshark".into()])),
             ],
-            unsteady: vec![Unsteady {
-                failed: tested("c", Ended::Failed),
-                cause: erb_steady::Cause::Patience,
-                passed: tested("c", Ended::Passed),
-            }],
             left: vec!["a crate".into()],
+            ..Summary::default()
         };
-        assert!(summary.is_good());
+        summary.tested.extend(unsteady());
+        assert!(!summary.has_failed());
         let text = summary.text(9);
         assert!(
             text.ends_with("\n2 passed, 0 failed, 2 skipped\n"),
@@ -192,19 +208,39 @@ mod tests {
             assert!(text.contains(said), "{said}: {text}");
         }
         summary.tested.push(tested("d", Ended::Failed));
-        assert!(!summary.is_good());
+        assert!(summary.has_failed());
         assert!(summary.text(9).contains("Failed:\n  d\n"));
     }
 
     #[test]
-    fn nothing_done_or_a_failed_step_is_not_good() {
-        assert!(!Summary::default().is_good());
+    fn what_failed_in_a_part_before_is_named_and_what_it_left_to_repeat_is_repeated() {
+        let [failed, passed] = unsteady();
         let mut summary = Summary {
+            before: vec![failed],
             tested: vec![tested("a", Ended::Passed)],
             ..Summary::default()
         };
-        assert!(summary.is_good());
+        assert!(summary.has_failed());
+        let text = summary.text(9);
+        assert!(text.contains("Failed:\n  c\n"), "{text}");
+        summary.tested.push(passed);
+        assert!(!summary.has_failed());
+        let text = summary.text(9);
+        assert!(
+            text.ends_with("\n2 passed, 0 failed, 0 skipped, with the parts before\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn nothing_done_has_not_passed_and_a_failed_step_has_failed() {
+        assert!(!Summary::default().has_passed());
+        let mut summary = Summary {
+            before: vec![tested("a", Ended::Passed)],
+            ..Summary::default()
+        };
+        assert!(summary.has_passed() && !summary.has_failed());
         summary.steps.push(step("clippy", Fate::Failed));
-        assert!(!summary.is_good());
+        assert!(summary.has_failed());
     }
 }

@@ -66,7 +66,8 @@ pub fn of(output: &str) -> Verdict {
 fn panics(output: &str) -> impl Iterator<Item = &str> {
     let mut lines = output.lines();
     std::iter::from_fn(move || {
-        lines.find(|line| line.starts_with("thread '") && line.contains(PANICKED))?;
+        // A child may have begun the line.
+        lines.find(|line| line.contains("thread '") && line.contains(PANICKED))?;
         Some(lines.next().unwrap_or_default())
     })
 }
@@ -93,8 +94,10 @@ mod tests {
         assert_eq!(of(&patience), Verdict::Repeat(Cause::Patience));
         let both = patience.clone() + &panicked("assertion `left == right` failed: wrong bytes");
         assert_eq!(of(&both), Verdict::Red);
+        let in_a_line = patience.clone() + "of a child: " + &panicked("wrong bytes");
+        assert_eq!(of(&in_a_line), Verdict::Red);
         assert_eq!(of(&panicked("assertion failed")), Verdict::Red);
-        assert_eq!(of("the program ended by signal 6"), Verdict::Red);
+        assert_eq!(of("no panic"), Verdict::Red);
     }
 
     #[test]
