@@ -205,11 +205,8 @@ mod tests {
 
     #[test]
     fn names_of_all_letters_and_new_files_are_seen() {
-        let root = fake::folder("changed");
+        let root = fake::repository("changed");
         let git = |words: &[&str]| git(&root, words).expect("git");
-        git(&["init", "--quiet"]);
-        git(&["config", "user.name", "x"]);
-        git(&["config", "user.email", "x@example.org"]);
         std::fs::write(root.join("\u{e9} \"quoted\""), "").expect("written");
         git(&["add", "."]);
         git(&["commit", "--quiet", "-m", "x"]);

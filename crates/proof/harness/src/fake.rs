@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Test programs that are shell scripts, and folders for them.
+//! What this crate's tests use: test programs that are shell scripts, folders and repositories.
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -7,6 +7,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::programs::Program;
+use crate::results::git;
+use crate::run::Job;
 
 /// A folder that is removed when this is dropped.
 pub struct Folder(PathBuf);
@@ -56,4 +58,32 @@ pub fn program(folder: &Path, package: &str, words: &str) -> Program {
         path: script(folder, package, words),
         folder: folder.to_owned(),
     }
+}
+
+/// A program with this name that tells nothing.
+pub fn named(package: &str, target: Option<&str>) -> Program {
+    Program {
+        package: package.to_owned(),
+        target: target.map(str::to_owned),
+        path: "/bin/true".into(),
+        folder: "/".into(),
+    }
+}
+
+/// The job of these tests.
+pub fn job<'a>(program: &'a Program, tests: &[&str]) -> Job<'a> {
+    Job::new(program, tests.iter().map(|it| (*it).to_owned()).collect())
+}
+
+/// A folder with an empty repository.
+pub fn repository(name: &str) -> Folder {
+    let root = folder(name);
+    for words in [
+        &["init", "--quiet"][..],
+        &["config", "user.name", "x"],
+        &["config", "user.email", "x@example.org"],
+    ] {
+        git(&root, words).expect("git");
+    }
+    root
 }

@@ -103,12 +103,8 @@ impl<'a> Plan<'a> {
                 .cloned()
                 .partition(|test| alone.is_match(&format!("{name}::{test}")));
             let job = |tests| Job {
-                program,
-                tests,
-                threads: 1,
                 idle: lane == Lane::Compute,
-                canary: false,
-                limit: LIMIT,
+                ..Job::new(program, tests)
             };
             plan.alone
                 .extend(last.into_iter().map(|test| job(vec![test])));
@@ -189,15 +185,7 @@ fn work(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn program(package: &str, target: Option<&str>) -> Program {
-        Program {
-            package: package.to_owned(),
-            target: target.map(str::to_owned),
-            path: "/bin/true".into(),
-            folder: "/".into(),
-        }
-    }
+    use crate::fake::named as program;
 
     fn tests(names: &[&str]) -> Vec<String> {
         names.iter().map(|name| (*name).to_owned()).collect()

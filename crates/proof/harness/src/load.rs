@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result};
 
-use crate::run::{in_a_session, session};
+use crate::child::{in_a_session, session};
 use crate::stop::Stop;
 
 /// Processes that compute at normal priority until this is dropped, each in a session of its own: the

@@ -4,7 +4,8 @@
 //! - [`programs`]: builds the workspace once, lists the test programs.
 //! - [`lanes`]: which tests run beside which.
 //! - [`changed`]: which crates a change can reach.
-//! - [`run`]: runs a program or one of its tests; [`said`]: what it says meanwhile.
+//! - [`run`]: runs a program or one of its tests; [`child`], [`said`]: any program in a session of its own, and what it
+//!   says meanwhile.
 //! - [`verdict`]: which failures are repeated, what the machine lacked.
 //! - [`history`]: what is red or unsteady after all results of a test.
 //! - [`stop`]: ends a run early, with all that is at work; [`out`]: what is told on stdout.
@@ -17,6 +18,7 @@
 
 mod args;
 mod changed;
+mod child;
 #[cfg(test)]
 mod fake;
 mod history;

@@ -131,7 +131,7 @@ mod tests {
     use std::process::Stdio;
 
     use super::*;
-    use crate::run::{in_a_session, session};
+    use crate::child::{in_a_session, session};
 
     /// Prints the scheduler's class of a child's child, once more for each line that it is told.
     const TELLS: &str = "(while chrt --pid $BASHPID; read -r _; do :; done)";

@@ -4,11 +4,12 @@
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
 
-use crate::run::{in_a_session, session};
+use crate::child::{Run, in_a_session, session};
 use crate::stop::Stop;
 
 /// The crate that `./test` builds only where it is asked for: its dependencies are a sixth of all that is compiled, no
@@ -30,7 +31,7 @@ const BUILD: [&str; 7] = [
 ];
 
 /// A program that needs longer to list its tests hangs.
-const LIST_LIMIT_S: &str = "600";
+const LIST_LIMIT: Duration = Duration::from_secs(600);
 
 /// What the target of a program's own tests begins with.
 const OF_BIN: &str = "bin-";
@@ -72,35 +73,21 @@ impl Program {
     /// # Errors
     /// If it cannot be run, or lists nothing although it is a test target.
     pub fn tests(&self, stop: &Stop) -> Result<Vec<String>> {
-        let program = self.command();
-        let mut command = Command::new("timeout");
-        command
-            .args(["--signal=KILL", LIST_LIMIT_S])
-            .arg(&self.path);
+        let mut command = self.command();
         command.args(["--list", "--format", "terse"]);
-        command.current_dir(&self.folder).envs(
-            program
-                .get_envs()
-                .filter_map(|(key, value)| Some((key, value?))),
-        );
-        command.stdin(Stdio::null());
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        in_a_session(&mut command);
-        let cannot = || format!("cannot run {}", self.path.display());
-        let child = command.spawn().with_context(cannot)?;
-        let session = session(&child);
-        stop.started(session);
-        let output = child.wait_with_output();
-        stop.ended(session);
-        let output = output.with_context(cannot)?;
+        let run = Run {
+            command,
+            results: 0,
+            idle: false,
+            limit: LIST_LIMIT,
+        };
+        let (said, status) = run.whole(stop)?;
+        let text = said.raw.text();
         ensure!(
-            output.status.success(),
-            "{} --list: {}: {}",
-            self.path.display(),
-            output.status,
-            String::from_utf8_lossy(&output.stderr)
+            status.is_some_and(|it| it.success()) && !said.raw.is_cut(),
+            "{} --list: {status:?}: {text}",
+            self.path.display()
         );
-        let text = String::from_utf8_lossy(&output.stdout);
         let tests = text.lines().filter_map(|line| line.strip_suffix(": test"));
         let tests: Vec<String> = tests.map(str::to_owned).collect();
         // A library or a program may have no tests of its own.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::lanes::{LIMIT, Lane};
+use crate::lanes::Lane;
 use crate::programs::Program;
 use crate::run::{Ended, Job};
 use crate::session::{Session, Tests};
@@ -97,30 +97,17 @@ pub fn alone<'a>(programs: &BTreeMap<String, &'a Program>, name: &str) -> Option
         let test = name.strip_prefix(program.as_str())?.strip_prefix("::")?;
         Some((*found, test.to_owned()))
     });
-    let (program, test) = found?;
-    Some(Job {
-        program,
-        tests: vec![test],
-        threads: 1,
-        idle: false,
-        canary: false,
-        limit: LIMIT,
-    })
+    found.map(|(program, test)| Job::new(program, vec![test]))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fake;
 
     #[test]
     fn a_test_is_found_in_the_program_with_the_longest_name() {
-        let program = |target: Option<&str>| Program {
-            package: "sim".to_owned(),
-            target: target.map(str::to_owned),
-            path: "/bin/true".into(),
-            folder: "/".into(),
-        };
-        let (unit, lane) = (program(None), program(Some("lane")));
+        let (unit, lane) = (fake::named("sim", None), fake::named("sim", Some("lane")));
         let programs = BTreeMap::from([(unit.name(), &unit), (lane.name(), &lane)]);
         let found = alone(&programs, "sim::lane::a::b").expect("a job");
         assert_eq!((found.program, &found.tests[0][..]), (&lane, "a::b"));

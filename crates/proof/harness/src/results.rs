@@ -273,11 +273,8 @@ mod tests {
 
     #[test]
     fn a_new_file_changes_the_tree_whatever_git_is_configured_to_show() {
-        let root = fake::folder("tree");
+        let root = fake::repository("tree");
         let git = |words: &[&str]| git(&root, words).expect("git");
-        git(&["init", "--quiet"]);
-        git(&["config", "user.name", "x"]);
-        git(&["config", "user.email", "x@example.org"]);
         git(&["config", "status.showUntrackedFiles", "no"]);
         git(&["commit", "--quiet", "--allow-empty", "-m", "x"]);
         assert!(commit(&root).expect("git").is_some());

@@ -6,17 +6,15 @@
 //! of its own ([`END`]). 3. Nothing of a run is left when it returns but what left its session.
 
 use std::fmt;
-use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
 use erb_steady::{CANARY, LEFT, SKIPPED};
-use nix::sys::prctl::set_pdeathsig;
-use nix::sys::signal::{SigSet, Signal};
-use nix::unistd::{Pid, getppid};
 use serde::{Deserialize, Serialize};
 
+use crate::child::Run;
+use crate::lanes::LIMIT;
 use crate::priority::IDLE;
 use crate::programs::Program;
 use crate::said::Said;
@@ -83,8 +81,6 @@ pub struct Job<'a> {
     pub program: &'a Program,
     /// Its tests that are to run.
     pub tests: Vec<String>,
-    /// Tests side by side.
-    pub threads: usize,
     /// At idle priority, until that ends for all.
     pub idle: bool,
     /// Canaries have to fail.
@@ -102,47 +98,35 @@ enum End {
     Limit(Duration),
 }
 
-impl Job<'_> {
+impl<'a> Job<'a> {
+    /// One test after the other, at normal priority.
+    pub const fn new(program: &'a Program, tests: Vec<String>) -> Self {
+        Self {
+            program,
+            tests,
+            idle: false,
+            canary: false,
+            limit: LIMIT,
+        }
+    }
+
     /// Runs it and returns the results of its tests, sorted by name; `None` if the run was stopped meanwhile.
     pub fn run(&self, stop: &Stop) -> Option<Vec<Tested>> {
         let began = Instant::now();
-        let mut said = Said::default();
-        let results = match self.end(&mut said, began, stop) {
-            Ok(end) => self.results(said, end, began.elapsed()),
+        let run = Run {
+            command: self.command(),
+            results: self.tests.len(),
+            idle: self.idle,
+            limit: self.limit,
+        };
+        let results = match run.whole(stop) {
+            Ok((said, status)) => {
+                let end = status.map_or(End::Limit(self.limit), End::Status);
+                self.results(said, end, began.elapsed())
+            }
             Err(error) => self.not_run(&format!("{error:#}\n")),
         };
         (!stop.is_now()).then_some(results)
-    }
-
-    /// Starts it, reads what it says, and how it ended.
-    fn end(&self, said: &mut Said, began: Instant, stop: &Stop) -> Result<End> {
-        let mut child = self
-            .command()
-            .spawn()
-            .with_context(|| format!("cannot run {}", self.program.path.display()))?;
-        let session = session(&child);
-        stop.started(session);
-        if self.idle {
-            IDLE.started(session);
-        }
-        let in_time = said.read(&mut child, self.tests.len(), || {
-            if self.idle {
-                IDLE.left(began, self.limit)
-            } else {
-                self.limit.saturating_sub(began.elapsed())
-            }
-        });
-        // What the program started and left behind; the program itself if it hangs.
-        stop.ended(session);
-        let status = child.wait().context("a test program")?;
-        if self.idle {
-            IDLE.gone(session);
-        }
-        Ok(if in_time {
-            End::Status(status)
-        } else {
-            End::Limit(self.limit)
-        })
     }
 
     fn command(&self) -> Command {
@@ -165,10 +149,7 @@ impl Job<'_> {
         if self.canary {
             command.env(CANARY, "1");
         }
-        command.env("RUST_TEST_THREADS", self.threads.to_string());
-        command.stdin(Stdio::null());
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        in_a_session(&mut command);
+        command.env("RUST_TEST_THREADS", "1");
         command
     }
 
@@ -243,32 +224,6 @@ impl Job<'_> {
     }
 }
 
-/// A session of its own: it can be ended as a whole, and is a group of the scheduler. No signal is
-/// blocked. The process gets SIGKILL when the thread that started it ends, so also when the harness is killed.
-pub fn in_a_session(command: &mut Command) {
-    let parent = nix::unistd::getpid();
-    let prepare = move || {
-        nix::unistd::setsid()?;
-        // The harness has blocked some, to wait for them.
-        SigSet::empty().thread_set_mask()?;
-        set_pdeathsig(Signal::SIGKILL)?;
-        // It may have ended before that.
-        if getppid() == parent {
-            Ok(())
-        } else {
-            Err(std::io::ErrorKind::BrokenPipe.into())
-        }
-    };
-    // SAFETY: between fork and exec only setsid(2), sigprocmask(2), prctl(2) and getppid(2) are called, which are safe in
-    // signal handlers; errors are numbers, nothing is allocated.
-    unsafe { command.pre_exec(prepare) };
-}
-
-/// The session of a child that has one of its own.
-pub fn session(child: &Child) -> Pid {
-    Pid::from_raw(i32::try_from(child.id()).expect("a process id"))
-}
-
 /// Whether the program ended as libtest does after these results.
 fn is_as_told(end: End, results: &[Tested]) -> bool {
     /// What libtest ends with if a test has failed.
@@ -303,6 +258,8 @@ fn skipped(output: &str) -> Ended {
 
 #[cfg(test)]
 mod tests {
+    use nix::sys::signal::Signal;
+
     use super::*;
     use crate::fake;
 
@@ -316,12 +273,8 @@ mod tests {
         let folder = fake::folder("run");
         let program = fake::program(&folder, "sim", script);
         let job = Job {
-            program: &program,
-            tests: tests.iter().map(|it| (*it).to_owned()).collect(),
-            threads: 1,
-            idle: false,
-            canary: false,
             limit,
+            ..fake::job(&program, tests)
         };
         job.run(&Stop::default()).expect("not stopped")
     }
@@ -356,19 +309,10 @@ mod tests {
         assert_eq!(ends(&results), [("sim::fake::a", true, true)]);
         assert!(results[0].output.contains("ended with 0"));
         let program = Program {
-            package: "sim".to_owned(),
-            target: None,
             path: "/does/not/exist".into(),
-            folder: "/".into(),
+            ..fake::named("sim", None)
         };
-        let job = Job {
-            program: &program,
-            tests: vec!["a".to_owned(), "b".to_owned()],
-            threads: 1,
-            idle: false,
-            canary: false,
-            limit: LONG,
-        };
+        let job = fake::job(&program, &["a", "b"]);
         let results = job.run(&Stop::default()).expect("not stopped");
         assert_eq!(
             ends(&results),
@@ -418,20 +362,8 @@ mod tests {
 
     /// The results of test `a` after these lines and this end.
     fn results_after(lines: &[&str], end: End) -> Vec<Tested> {
-        let program = Program {
-            package: "sim".to_owned(),
-            target: Some("fake".to_owned()),
-            path: "/bin/true".into(),
-            folder: "/".into(),
-        };
-        let job = Job {
-            program: &program,
-            tests: vec!["a".to_owned()],
-            threads: 1,
-            idle: false,
-            canary: false,
-            limit: LONG,
-        };
+        let program = fake::named("sim", Some("fake"));
+        let job = fake::job(&program, &["a"]);
         let mut said = Said::default();
         lines.iter().for_each(|line| said.line(line));
         job.results(said, end, LONG)
@@ -486,14 +418,7 @@ mod tests {
     fn a_run_that_is_stopped_has_no_results() {
         let folder = fake::folder("stopped");
         let program = fake::program(&folder, "sim", "echo begun >begun; sleep 1000");
-        let job = Job {
-            program: &program,
-            tests: vec!["a".to_owned()],
-            threads: 1,
-            idle: false,
-            canary: false,
-            limit: LONG,
-        };
+        let job = fake::job(&program, &["a"]);
         let stop = Stop::default();
         std::thread::scope(|scope| {
             let run = scope.spawn(|| job.run(&stop));

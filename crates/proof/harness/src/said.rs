@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use serde::Deserialize;
 
-use crate::run::{Ended, Tested, session};
+use crate::child::session;
+use crate::run::{Ended, Tested};
 
 /// For so long what a program has said is read after its end, if a result is missing: the reader may be starved.
 const DRAIN: Duration = Duration::from_secs(10);

@@ -3,15 +3,14 @@
 //! clippy. Each is a function of `scripts/step`, so that it can be tried by hand: `scripts/step clippy`.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use erb_steady::SKIPPED;
 
+use crate::child::Run;
 use crate::priority::IDLE;
-use crate::run::{in_a_session, session};
-use crate::said::Said;
 use crate::stop::Stop;
 use crate::tell;
 
@@ -90,33 +89,20 @@ fn ended(root: &Path, word: &str, idle: bool, stop: &Stop) -> Result<(Fate, Stri
         Command::new("env")
     };
     command.args(["bash", "scripts/step", word]);
-    command.current_dir(root).stdin(Stdio::null());
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    in_a_session(&mut command);
-    let mut child = command.spawn().context("cannot run bash")?;
-    let session = session(&child);
-    stop.started(session);
-    if idle {
-        IDLE.started(session);
-    }
-    let began = Instant::now();
-    let mut said = Said::default();
-    let in_time = said.read(&mut child, 1, || {
-        if idle {
-            IDLE.left(began, LIMIT)
-        } else {
-            LIMIT.saturating_sub(began.elapsed())
-        }
-    });
-    // What it left behind; itself if it hangs.
-    stop.ended(session);
-    let status = child.wait().context("bash")?;
-    IDLE.gone(session);
+    command.current_dir(root);
+    let run = Run {
+        command,
+        // It tells none; what it says last is waited for.
+        results: 1,
+        idle,
+        limit: LIMIT,
+    };
+    let (said, status) = run.whole(stop)?;
     let mut said = said.raw.text();
-    if !in_time {
+    if status.is_none() {
         said.push_str(&format!("ended by the harness after {LIMIT:?}\n"));
     }
-    Ok((fate(status.code().filter(|_| in_time), &said), said))
+    Ok((fate(status.and_then(|it| it.code()), &said), said))
 }
 
 fn fate(code: Option<i32>, said: &str) -> Fate {
@@ -161,9 +147,11 @@ mod tests {
         let stop = Stop::default();
         let step = script(&root, "x", "word", false, &stop).expect("not stopped");
         assert_eq!(step.fate, Fate::Failed);
-        let (fate, said) = ended(&root, "word", false, &stop).expect("bash");
-        assert_eq!(fate, Fate::Failed);
-        assert!(said.contains("word\n"), "{said}");
+        for idle in [false, true] {
+            let (fate, said) = ended(&root, "word", idle, &stop).expect("bash");
+            assert_eq!(fate, Fate::Failed);
+            assert!(said.contains("word\n"), "{said}");
+        }
         stop.now(crate::stop::Why::Error("it is to end".to_owned()));
         assert!(script(&root, "x", "word", false, &stop).is_none());
     }

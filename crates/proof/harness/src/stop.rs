@@ -3,7 +3,7 @@
 //!
 //! Invariants: 1. The first reason stays. 2. Each session that is announced when the run is stopped gets SIGTERM, and
 //! SIGKILL if it is still announced [`GRACE`] later. 3. A session that is announced after that gets SIGKILL at once.
-//! 4. Nothing of a session is at work when [`Stop::ended`] returns.
+//! 4. Nothing of a session is at work when [`Stop::ended`] returns, but what the kernel does not let go within [`GRACE`].
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -63,7 +63,7 @@ impl Stop {
 
     /// Stops the run at SIGINT, SIGTERM and SIGHUP from now on, but for those that are ignored (`nohup`); a second signal
     /// does not wait for anything. To be called before other threads are started: they inherit the mask. Child
-    /// processes do, too, but for those [`in_a_session`](crate::run::in_a_session).
+    /// processes do, too, but for those [`in_a_session`](crate::child::in_a_session).
     ///
     /// # Errors
     /// If the signals cannot be blocked.
@@ -128,7 +128,6 @@ impl Stop {
         if self.is_now() {
             wait(session, || ());
         }
-        // One that the kernel does not let go ends later.
         wait(session, || send(session, Signal::SIGKILL));
         self.state().sessions.remove(&session.as_raw());
     }
@@ -200,8 +199,8 @@ mod tests {
     use std::process::{Child, Command, Stdio};
 
     use super::*;
+    use crate::child::{in_a_session, session};
     use crate::fake;
-    use crate::run::{in_a_session, session};
 
     fn shell(words: &str) -> Child {
         let mut command = Command::new("sh");
