@@ -28,6 +28,7 @@ pub mod mounts;
 mod owned;
 mod preflight;
 mod privilege;
+mod proc;
 mod replicas;
 mod report;
 mod rundir;

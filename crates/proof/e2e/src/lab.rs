@@ -26,6 +26,8 @@ const STALL_S: &str = "120";
 pub const STATE_WAIT: Duration = Duration::from_secs(15);
 /// Port of the plain Redis in the client's namespace.
 const PLAIN_PORT: u16 = 6390;
+/// Of the daemon's log, when a test fails.
+const LOG_LINES_TOLD: usize = 40;
 
 /// The program under test: `$ERB_BIN`, else the one that was built beside this test, in the same profile.
 ///
@@ -481,12 +483,29 @@ impl TestLab {
     }
 }
 
+impl TestLab {
+    /// The end of what the daemon has logged goes away with the lab, and may say why the test fails.
+    fn tell_log(&self) {
+        let path = self.run_dir().join("log");
+        let text = std::fs::read(&path).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let skipped = text.lines().count().saturating_sub(LOG_LINES_TOLD);
+        println!("the last lines of {}:", path.display());
+        for line in text.lines().skip(skipped) {
+            println!("  {line}");
+        }
+    }
+}
+
 impl Drop for TestLab {
     fn drop(&mut self) {
         self.plain = None;
         if self.run_dir != self.lab.state().run_dir {
             // Nothing is boosted there if all went well.
             self.erb(&["detach", "--force"]);
+        }
+        if std::thread::panicking() {
+            self.tell_log();
         }
         let name = self.lab.state().name.as_str();
         let words = ["lab", "down", "--name", name];

@@ -76,10 +76,11 @@ impl Sink {
             MapFlags::ANY,
         )?;
         let stop = Arc::new(AtomicBool::new(false));
-        let maps = (
-            handle(&object, "expected")?,
-            handle(&object, "acknowledged")?,
-        );
+        let maps = Told {
+            dropped: handle(&object, "dropped")?,
+            expected: handle(&object, "expected")?,
+            acknowledged: handle(&object, "acknowledged")?,
+        };
         let told = Arc::clone(&stop);
         let acknowledger = thread::Builder::new()
             .name("acknowledger".to_owned())
@@ -125,28 +126,32 @@ impl Drop for Sink {
     }
 }
 
-/// Says what has come, whenever more has.
-fn acknowledge(
-    socket: &Socket,
-    port: u16,
-    (expected, acknowledged): &(MapHandle, MapHandle),
-    stop: &AtomicBool,
-) -> Result<()> {
-    let mut said = number(expected)?;
+/// What the sink tells of the last segment.
+struct Told {
+    dropped: MapHandle,
+    expected: MapHandle,
+    acknowledged: MapHandle,
+}
+
+/// Says what has come, whenever a segment has: also one that has come before, as its acknowledgement may be lost.
+fn acknowledge(socket: &Socket, port: u16, told: &Told, stop: &AtomicBool) -> Result<()> {
+    let mut said = 0;
     let to = SocketAddr::from((SERVER_IP, 0)).into();
     while !stop.load(Relaxed) {
-        let word = number(expected)?;
-        if word == said {
+        // Counted after the next byte is told, which is this segment's or a later one's.
+        let dropped = number(&told.dropped)?;
+        if dropped == said {
             std::hint::spin_loop();
             continue;
         }
-        said = word;
+        said = dropped;
+        let word = number(&told.expected)?;
         let peer_port = u16::try_from(word >> 32)?;
         #[expect(
             clippy::cast_possible_truncation,
             reason = "the lower half is a sequence number"
         )]
-        let (next, own) = (word as u32, number(acknowledged)? as u32);
+        let (next, own) = (word as u32, number(&told.acknowledged)? as u32);
         let builder = PacketBuilder::ipv4(CLIENT_IP.octets(), SERVER_IP.octets(), TIME_TO_LIVE);
         let builder = builder.tcp(port, peer_port, own, WINDOW).ack(next);
         let mut packet = Vec::with_capacity(40);
@@ -185,4 +190,49 @@ fn attach(program: BorrowedFd<'_>, index: i32) -> Result<()> {
     hook.attach()
         .context("the kernel refused BPF program sink at a device")?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::os::fd::AsRawFd as _;
+    use std::time::Duration;
+
+    use erb_lab::netns::command;
+    use erb_steady::wait_until;
+
+    use super::*;
+
+    /// Bytes that the peer has not acknowledged.
+    fn unacknowledged(stream: &TcpStream) -> i32 {
+        let mut bytes: libc::c_int = 0;
+        // SAFETY: SIOCOUTQ (the number of TIOCOUTQ) writes one int, for which there is room.
+        let done = unsafe { libc::ioctl(stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+        assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+        bytes
+    }
+
+    /// From now on what the peer sends has this hardware address for a destination.
+    fn send_to_mac(sink: &Sink, mac: &str) {
+        let mut ip = command(&sink.pair.client, "ip").expect("a namespace");
+        ip.args(["neigh", "replace", &SERVER_IP.to_string(), "lladdr", mac]);
+        ip.args(["nud", "permanent", "dev", &sink.pair.client_dev]);
+        assert!(ip.status().expect("ip of iproute2").success());
+    }
+
+    #[test]
+    fn an_acknowledgement_that_is_lost_is_sent_again_when_the_segment_is() {
+        let sink = Sink::build(1).expect("namespaces and BPF (root)");
+        let (mut stream, _peer) = sink.connect().expect("connected");
+        let long = Duration::from_secs(30);
+        let segment = [7; 1000];
+        send_to_mac(&sink, "02:e4:be:00:00:99");
+        stream.write_all(&segment).expect("there is room");
+        let came = |times: u64| sink.dropped_bytes().expect("read") >= 1000 * times;
+        wait_until(long, "the segment is sent again", || came(2));
+        assert_eq!(unacknowledged(&stream), 1000);
+        let mac = crate::netns::SERVER_MAC.map(|byte| format!("{byte:02x}"));
+        send_to_mac(&sink, &mac.join(":"));
+        wait_until(long, "it is acknowledged", || unacknowledged(&stream) == 0);
+    }
 }
