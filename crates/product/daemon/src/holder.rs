@@ -7,7 +7,10 @@
 use std::fs;
 use std::path::Path;
 
+use erb_report::shell::quoted_path;
+
 use crate::mounts::{Mount, mount_of};
+use crate::proc;
 
 /// SIGKILL in a mask of signals.
 const KILLED: u64 = 1 << 8;
@@ -39,7 +42,7 @@ pub(crate) fn stuck(proc: &Path, lock: &Path) -> Option<Stuck> {
                 && has(&task, &lock)
         });
         let name = |thread: &u32| {
-            let name = fs::read_to_string(tasks.join(thread.to_string()).join("comm"));
+            let name = proc::text(tasks.join(thread.to_string()).join("comm"));
             name.unwrap_or_default().trim_end().to_owned()
         };
         stuck.map(|thread| Stuck {
@@ -56,9 +59,9 @@ fn numbers(folder: &Path) -> impl Iterator<Item = u32> + use<> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// The letter behind its name, which may have any letters.
+/// The letter after its name, which may have any letters.
 fn state(task: &Path) -> Option<char> {
-    let stat = fs::read_to_string(task.join("stat")).ok()?;
+    let stat = proc::text(task.join("stat")).ok()?;
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
@@ -68,7 +71,7 @@ fn is_dead(process: &Path) -> bool {
 }
 
 fn is_killed(task: &Path) -> bool {
-    let status = fs::read_to_string(task.join("status")).unwrap_or_default();
+    let status = proc::text(task.join("status")).unwrap_or_default();
     let pending = |line: &str| {
         let mask = line
             .strip_prefix("SigPnd:")
@@ -104,7 +107,7 @@ pub(crate) fn advice(stuck: &Stuck, journal: Option<&Path>, mountinfo: &str) -> 
             format!(" on {source} ({kind}, mounted at {})", at.display()),
             format!(
                 "`fsfreeze --unfreeze {0}` if it is frozen, `umount -f {0}` if its server is away",
-                at.display()
+                quoted_path(&at)
             ),
         ),
         None => (String::new(), "mend that disk".to_owned()),
@@ -124,18 +127,23 @@ mod tests {
     fn task(proc: &Path, pid: u32, thread: u32, state: char, pending: u64, open: &Path) {
         let task = proc.join(format!("{pid}/task/{thread}"));
         fs::create_dir_all(task.join("fd")).expect("a folder");
-        fs::write(task.join("stat"), format!("{thread} (a) D (b) {state} 1 2")).expect("a file");
-        fs::write(
-            task.join("status"),
-            format!("Name:\tx\nSigPnd:\t{pending:016x}\nShdPnd:\t0\n"),
-        )
-        .expect("a file");
+        // Any user gives a process such a name.
+        let stat = [
+            format!("{thread} (a) D (b").as_bytes(),
+            b"\xff",
+            format!(") {state} 1 2").as_bytes(),
+        ]
+        .concat();
+        fs::write(task.join("stat"), stat).expect("a file");
+        let masks = format!("SigPnd:\t{pending:016x}\nShdPnd:\t0\n");
+        let status = [b"Name:\t\xff\n", masks.as_bytes()].concat();
+        fs::write(task.join("status"), status).expect("a file");
         fs::write(task.join("comm"), "journal\n").expect("a file");
         std::os::unix::fs::symlink(open, task.join("fd/3")).expect("a link");
     }
 
     #[test]
-    fn who_was_killed_and_waits_in_the_kernel_is_found_by_what_he_has_open() {
+    fn a_killed_process_that_waits_in_the_kernel_is_found_by_what_it_has_open() {
         let root = tempfile::tempdir().expect("a folder");
         let root = root.path().canonicalize().expect("its path");
         let (proc, lock) = (root.join("proc"), root.join("lock"));
@@ -183,7 +191,7 @@ mod tests {
             text.contains("host:/kept (nfs4, mounted at /var/lib/erb x)"),
             "{text}"
         );
-        assert!(text.contains("umount -f /var/lib/erb x"), "{text}");
+        assert!(text.contains("umount -f '/var/lib/erb x'"), "{text}");
         let found = mount_of(mounts, Path::new("/var/library")).expect("the root's");
         assert_eq!(found.at, Path::new("/"));
         stuck.name = "erb".to_owned();

@@ -14,6 +14,8 @@ use erb_datapath::JournalSink;
 use erb_journal::{Disk, Id, Identity, Segment, segments, summary, unread};
 use erb_report::JournalReport;
 
+use erb_report::shell::quoted_path;
+
 use crate::clock::monotonic_ns;
 use crate::holder::JOURNAL_THREAD;
 use crate::journal_all::Everything;
@@ -106,11 +108,11 @@ pub fn tell_left(folder: &Path, left: &[Segment]) -> Option<String> {
         _ => format!(" ({count} of {} segments {what})", left.len()),
     };
     let damage = some(damaged, "end before their files do") + &some(unread(left), "cannot be read");
-    let folder = folder.display();
+    let (folder, word) = (folder.display(), quoted_path(folder));
     (!left.is_empty()).then(|| {
         format!(
             "the journal in {folder} has {records} SETs that were answered before the machine lost its power, or before \
-             a boost was lost, and that may not be in Redis{damage}: `erb journal show {folder}` lists them, \
+             a boost was lost, and that may not be in Redis{damage}: `erb journal show {word}` lists them, \
              `erb journal apply` brings them to Redis, `erb journal discard` deletes them"
         )
     })

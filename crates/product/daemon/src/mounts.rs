@@ -3,6 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::proc;
+
 /// A mount.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mount {
@@ -14,6 +16,12 @@ pub struct Mount {
     pub source: String,
     /// Options of the file system.
     pub options: String,
+}
+
+/// The table of this process; empty if there is no /proc.
+#[must_use]
+pub fn table() -> String {
+    proc::text("/proc/self/mountinfo").unwrap_or_default()
 }
 
 /// All of them; of two at one place the later one hides the other.

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use crate::mounts::mounts;
+use crate::mounts::{self, mounts};
 use crate::rundir::{MOUNT_SOURCE, RunDir};
 
 impl RunDir {
@@ -24,7 +24,7 @@ impl RunDir {
         let Ok(pins) = fs::canonicalize(self.pins()) else {
             return false;
         };
-        fs::read_to_string("/proc/self/mountinfo").is_ok_and(|all| is_own_mount(&all, &pins))
+        is_own_mount(&mounts::table(), &pins)
     }
 
     fn is_just_begun(&self) -> bool {

@@ -24,7 +24,7 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::statfs::{FsType, statfs};
 
-use crate::{Error, Result, holder};
+use crate::{Error, Result, holder, mounts, proc};
 
 /// Who looks whether the lock is free holds it for a moment: it is tried again as often, so far apart.
 const LOCK_TRIES: u32 = 3;
@@ -247,11 +247,10 @@ impl RunDir {
             return Error::AlreadyBoosted(self.path.clone());
         };
         let journal = self.notes().ok().and_then(|notes| notes.journal_folder);
-        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         Error::Stuck {
             run_dir: self.path.clone(),
             pid: stuck.pid,
-            advice: holder::advice(&stuck, journal.as_deref(), &mounts),
+            advice: holder::advice(&stuck, journal.as_deref(), &mounts::table()),
         }
     }
 
@@ -484,7 +483,7 @@ fn topmost_ancestor() -> Option<u32> {
         if root(&process.to_string()) == Some(own) {
             found = Some(process);
         }
-        let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+        let status = proc::text(format!("/proc/{process}/status")).ok()?;
         process = status
             .lines()
             .find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok())?;

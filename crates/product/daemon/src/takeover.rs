@@ -21,6 +21,8 @@ use erb_report::Status;
 use nix::fcntl::Flock;
 use serde_json::Value;
 
+use erb_report::shell::quoted_path;
+
 use crate::boost::{BoostConfig, Boosted, Checked, Taken};
 use crate::client::request_within;
 use crate::journal::new_id;
@@ -116,9 +118,10 @@ fn note_journal(notes: &mut Notes, folder: Option<PathBuf>) -> Result<()> {
         .filter(|old| folder.as_ref() != Some(old))
     {
         tracing::warn!(
-            "the journal was in {0}: what is there of this boost lies in the rings, too, and `erb journal discard {0}` \
+            "the journal was in {}: what is there of this boost lies in the rings, too, and `erb journal discard {}` \
              deletes it",
-            old.display()
+            old.display(),
+            quoted_path(old)
         );
     }
     notes.journal_folder = folder;

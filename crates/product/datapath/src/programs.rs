@@ -2,6 +2,8 @@
 //! The compiled objects, each included once; of the three that are the data path, a build id by which two builds are told apart.
 
 use std::borrow::Cow;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::Path;
 
 use crate::{Error, Result};
@@ -23,6 +25,21 @@ pub(crate) const NAGLE: &[u8] = object!("nagle");
 
 /// Names of the objects. The first is loaded alone, the others side by side.
 const NAMES: [&str; 3] = ["control", "xdp", "tc"];
+
+/// Bytes of the largest object file that is read: some thirty times those of the largest one that is built here.
+const OBJECT_BYTES_MAX: u64 = 16 << 20;
+
+fn read_object(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let file = File::open(path)?;
+    file.take(OBJECT_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > OBJECT_BYTES_MAX {
+        return Err(io::Error::other(format!(
+            "it has more than {OBJECT_BYTES_MAX} bytes, so it is no object of this program"
+        )));
+    }
+    Ok(bytes)
+}
 
 /// The objects of one build.
 #[derive(Clone, Debug)]
@@ -50,7 +67,7 @@ impl Programs {
     pub fn from_folder(folder: &Path) -> Result<Self> {
         let read = |name: &'static str| {
             let path = folder.join(format!("{name}.bpf.o"));
-            match std::fs::read(&path) {
+            match read_object(&path) {
                 Ok(bytes) => Ok((name, Cow::Owned(bytes))),
                 Err(reason) => Err(Error::System {
                     what: format!("could not read {}", path.display()),
@@ -118,5 +135,6 @@ mod tests {
     #[test]
     fn a_folder_without_programs_is_an_error() {
         assert!(Programs::from_folder(Path::new("/nonexistent")).is_err());
+        assert!(read_object(Path::new("/dev/zero")).is_err(), "no end");
     }
 }

@@ -13,6 +13,8 @@ use erb_datapath::{Device, driver, sends_in_place};
 use erb_report::{Doctor, Finding, Level};
 use nix::fcntl::OFlag;
 
+use erb_report::shell::quoted;
+
 use crate::{doctor, exit, show};
 
 /// From here on `truncate` and `unlink` wait for DAX pages that are under way (dax: Fix page refcounts).
@@ -153,8 +155,7 @@ const fn libc_sigurg() -> i32 {
 
 fn mount_of(path: &Path) -> Mount {
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    mounts::mount_of(&table, &path).unwrap_or_default()
+    mounts::mount_of(&mounts::table(), &path).unwrap_or_default()
 }
 
 fn no_dax(mount: &Mount, device: u64) -> String {
@@ -241,7 +242,8 @@ fn device(name: &str, told: &mut Vec<Finding>) -> Result<()> {
         );
     } else {
         let words = format!(
-            "scatter-gather or checksum offload is off, so the kernel copies: `ethtool -K {name} sg on tx on`"
+            "scatter-gather or checksum offload is off, so the kernel copies: `ethtool -K {} sg on tx on`",
+            quoted(name.as_bytes())
         );
         add(told, Level::Error, name, words);
     }

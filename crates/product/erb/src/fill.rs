@@ -2,6 +2,7 @@
 //! `erb fill`, `erb fills`, `erb aside` and `erb consumed`: hidden, for checks and measurements.
 
 use std::io::{BufRead, Write};
+use std::iter;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
@@ -15,6 +16,8 @@ use crate::{detach, show};
 
 /// Keys per request: a line of some hundred kilobytes.
 const KEYS_PER_REQUEST: usize = 10_000;
+/// Bytes of a line of standard input: more than any key that the cache takes.
+const LINE_BYTES_MAX: u64 = 4096;
 
 /// The daemon's answer.
 #[derive(Deserialize)]
@@ -60,8 +63,23 @@ fn fill_batch(run_dir: &RunDir, keys: Vec<String>, hashes: bool) -> Result<Fille
 }
 
 fn lines() -> impl Iterator<Item = Result<String>> {
-    let lines = std::io::stdin().lock().lines();
-    lines.map(|line| line.map_err(Error::io("could not read standard input")))
+    let mut input = std::io::stdin().lock();
+    iter::from_fn(move || line(&mut input).transpose())
+}
+
+/// The next line without its end; none: there is no more.
+fn line(input: impl BufRead) -> Result<Option<String>> {
+    let mut line = String::new();
+    let read = input.take(LINE_BYTES_MAX).read_line(&mut line);
+    read.map_err(Error::io("could not read standard input"))?;
+    let has_end = line.ends_with('\n');
+    if !has_end && line.len() as u64 == LINE_BYTES_MAX {
+        return Err(Error::Usage(format!(
+            "a line of standard input has more than {LINE_BYTES_MAX} bytes"
+        )));
+    }
+    line.truncate(line.trim_end_matches(['\r', '\n']).len());
+    Ok((has_end || !line.is_empty()).then_some(line))
 }
 
 /// Turns fills by misses on or off.
@@ -121,4 +139,25 @@ fn of(table: &Consumption, line: &str) -> Result<Option<Consumed>> {
         bytes: entry.bytes,
         bypass: entry.bypass,
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufReader, repeat};
+
+    use super::*;
+
+    #[test]
+    fn lines_end_by_themselves_or_with_the_input() {
+        let mut input = &b"a b\n\nc\r\nd"[..];
+        let mut lines = iter::from_fn(|| line(&mut input).transpose());
+        let lines: Vec<String> = lines.by_ref().collect::<Result<_>>().expect("text");
+        assert_eq!(lines, ["a b", "", "c", "d"]);
+    }
+
+    #[test]
+    fn a_line_without_end_is_read_no_further() {
+        let refused = line(BufReader::new(repeat(b'k'))).expect_err("no end");
+        assert!(refused.to_string().contains("4096"), "{refused}");
+    }
 }

@@ -2,7 +2,7 @@
 //! `erb journal`.
 
 use std::fmt::Write as _;
-use std::io::{self, BufRead, IsTerminal};
+use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, UNIX_EPOCH};
@@ -11,12 +11,13 @@ use erb_daemon::{Applied, Applies, Error, LastWrites, Result, apply, boot_id};
 use erb_journal::{
     Entry, Hole, Segment, State, below, discard, holes, journals, segments, summary, unread,
 };
+use erb_report::shell::quoted_path;
 use serde_json::{Value, json};
 
-use crate::exit;
 use crate::journal_args::{ApplyArgs, DiscardArgs, JournalCommand, PlaceArgs, ShowArgs};
 use crate::kv::{shown, with_bytes};
 use crate::show::{json as print_json, say};
+use crate::{ask, exit};
 
 /// Runs the command.
 pub fn run(command: &JournalCommand) -> Result<ExitCode> {
@@ -305,7 +306,7 @@ fn apply_to(args: &ApplyArgs) -> Result<ExitCode> {
     if is_done && left_out == 0 {
         eprintln!(
             "the segments stay: `erb journal discard {}` deletes them",
-            args.path.display()
+            quoted_path(&args.path)
         );
     }
     Ok(match is_done {
@@ -403,11 +404,7 @@ fn is_wanted(what: &str) -> Result<bool> {
             "{what}; nobody is there to be asked: --yes does it"
         )));
     }
-    eprint!("{what}. Go on? [y/N] ");
-    let mut answer = String::new();
-    let read = io::stdin().lock().read_line(&mut answer);
-    read.map_err(Error::io("could not read standard input"))?;
-    Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
+    ask::is_wanted(&format!("{what}. Go on?")).map_err(Error::io("could not read standard input"))
 }
 
 #[cfg(test)]

@@ -1,19 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `erb kv`.
 
-use std::io::{self, BufRead, IsTerminal, Read, Write};
+use std::fs::File;
+use std::io::{self, IsTerminal, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::time::{Duration, UNIX_EPOCH};
 
-use erb_kv::{Client, Error, Head, Identity, Listed, RollBack, Selector, Status, Target};
+use erb_kv::{
+    Client, Error, Head, Identity, Listed, RollBack, Selector, Status, Target, VALUE_BYTES_MAX,
+};
+use erb_report::shell::{quoted, quoted_path};
 use serde_json::{Value, json};
 
+use crate::ask::is_wanted;
 use crate::exit;
 use crate::kv_args::{
-    COUNTER_BITS, Caution, DelArgs, GetArgs, KvCommand, LsArgs, OfKey, OnlyUrl, PutArgs,
-    RestoreArgs, RollbackArgs, UndoArgs, VersionsArgs, Which, Who,
+    Caution, DelArgs, GetArgs, KvCommand, LsArgs, OfKey, OnlyUrl, PutArgs, RestoreArgs,
+    RollbackArgs, UndoArgs, VersionsArgs, Which, Who,
 };
+use crate::moment::{COUNTER_BITS, version_of};
 use crate::{kv_keep, kv_transfer};
 
 /// Why a command has not done what it was told.
@@ -26,6 +32,8 @@ pub enum Failed {
     SecretFile(erb_node::Error),
     /// What was typed.
     Usage(String),
+    /// No roll back that can be undone has this id.
+    NoRollBack(u64),
     /// Whoever was asked has not said yes.
     NotWanted,
     /// Nobody reads standard output any more.
@@ -68,6 +76,13 @@ pub fn done(done: Done) -> ExitCode {
         Err(Failed::Io(error)) => (error, exit::FAILED),
         Err(Failed::SecretFile(error)) => (error.to_string(), exit::SECRETS_FILE),
         Err(Failed::Usage(error)) => (error, exit::USAGE),
+        Err(Failed::NoRollBack(id)) => (
+            format!(
+                "{id} is no roll back of these keys, or older than the last 4,096: nothing was changed. `erb kv \
+                 rollback` has printed the id, and takes any moment that is kept"
+            ),
+            exit::NO_KEY,
+        ),
         Err(Failed::NotWanted) => ("nothing was changed".to_owned(), exit::FAILED),
     };
     eprintln!("error: {error}");
@@ -167,25 +182,37 @@ fn told(of: &OfKey, version: u64) -> Done {
     say(&line)
 }
 
+/// A value: all that there is to read, of which a byte too many is read at most.
+fn value_from(from: impl Read, name: &str) -> Result<Vec<u8>, Failed> {
+    let mut value = Vec::new();
+    let read = from
+        .take(VALUE_BYTES_MAX as u64 + 1)
+        .read_to_end(&mut value);
+    read.map_err(|error| Failed::Io(format!("{name}: {error}")))?;
+    if value.len() > VALUE_BYTES_MAX {
+        let long = format!("{name} has more than {VALUE_BYTES_MAX} bytes, which a value may have");
+        return Err(Failed::Usage(long));
+    }
+    Ok(value)
+}
+
 fn put(args: &PutArgs) -> Done {
     let value = match (&args.value, &args.file) {
         (Some(value), _) => value.as_bytes().to_vec(),
-        (None, Some(path)) => std::fs::read(path)
-            .map_err(|error| Failed::Io(format!("{}: {error}", path.display())))?,
-        (None, None) => {
-            let mut value = Vec::new();
-            let read = io::stdin().lock().read_to_end(&mut value);
-            read.map_err(|error| Failed::Io(format!("standard input: {error}")))?;
-            value
+        (None, Some(path)) => {
+            let name = path.display().to_string();
+            let file = File::open(path).map_err(|error| Failed::Io(format!("{name}: {error}")))?;
+            value_from(file, &name)?
         }
+        (None, None) => value_from(io::stdin().lock(), "standard input")?,
     };
     let mut client = connect(&args.of.node)?;
     let version = client.put(args.of.key.as_bytes(), &value, args.if_version)?;
     told(&args.of, version)
 }
 
-fn selector(which: &Which) -> Selector {
-    match which {
+fn selector(which: &Which, client: &mut Client) -> Result<Selector, Failed> {
+    Ok(match which {
         Which {
             version: Some(version),
             ..
@@ -196,14 +223,15 @@ fn selector(which: &Which) -> Selector {
         Which {
             as_of: Some(moment),
             ..
-        } => Selector::AsOf(*moment),
+        } => Selector::AsOf(moment.version(client)?),
         _ => Selector::Head,
-    }
+    })
 }
 
 fn get(args: &GetArgs) -> Done {
     let mut client = connect(&args.of.node)?;
-    let found = client.get(args.of.key.as_bytes(), selector(&args.which))?;
+    let which = selector(&args.which, &mut client)?;
+    let found = client.get(args.of.key.as_bytes(), which)?;
     if args.of.node.json {
         let mut line = row(&found.head);
         with_bytes(&mut line, "key", args.of.key.as_bytes());
@@ -227,7 +255,8 @@ fn del(args: &DelArgs) -> Done {
 
 fn ls(args: &LsArgs) -> Done {
     let mut client = connect(&args.node)?;
-    let (moment, since) = (args.as_of.unwrap_or(0), args.changed_since.unwrap_or(0));
+    let moment = version_of(args.as_of, &mut client)?.unwrap_or(0);
+    let since = version_of(args.changed_since, &mut client)?.unwrap_or(0);
     let prefix = args.prefix.as_bytes();
     let mut listing = if args.deleted {
         client.changes(prefix, moment, since)?
@@ -316,61 +345,85 @@ fn versions(args: &VersionsArgs) -> Done {
 }
 
 fn restore(args: &RestoreArgs) -> Done {
-    let from = selector(&args.which);
-    if from == Selector::Head {
+    let Which {
+        version,
+        back,
+        as_of,
+    } = &args.which;
+    if version.is_none() && back.is_none() && as_of.is_none() {
         let which =
             "which version? --version, --back or --as-of says so; `erb kv versions` lists them";
         return Err(Failed::Usage(which.to_owned()));
     }
     let mut client = connect(&args.of.node)?;
+    let from = selector(&args.which, &mut client)?;
     let version = client.restore(args.of.key.as_bytes(), from)?;
     told(&args.of, version)
 }
 
 fn rollback(args: &RollbackArgs) -> Done {
-    let target = match (args.to, args.back) {
+    let mut client = connect(&args.node)?;
+    let target = match (version_of(args.to, &mut client)?, args.back) {
         (Some(moment), _) => Target::Moment(moment),
         (None, back) => Target::Back(back.unwrap_or(0)),
     };
     let wanted = RollBack {
         prefix: args.prefix.as_bytes().to_vec(),
         target,
-        unless_written_since: args.unless_written_since,
+        unless_written_since: version_of(args.unless_written_since, &mut client)?,
         is_dry_run: false,
     };
-    let id = roll(&args.node, &wanted, args.caution)?;
+    let id = roll(&mut client, &args.node, &wanted, args.caution)?;
     if let Some(id) = id.filter(|_| !args.node.json) {
-        let prefix = shown(&wanted.prefix);
-        let prefix = if prefix.is_empty() {
-            prefix
-        } else {
-            format!(" {prefix}")
-        };
         print(&format!(
-            "rolled back, as version {id}; `erb kv undo {} {id}{prefix}` undoes it",
-            args.node.url
+            "rolled back, as version {id}; `{}` undoes it",
+            undo_command(&args.node, id)
         ))?;
     }
     Ok(())
 }
 
+/// What a user types to undo a roll back, as the same user of the node.
+fn undo_command(node: &OnlyUrl, id: u64) -> String {
+    let mut words = vec!["erb kv undo".to_owned()];
+    if let Some(host) = &node.who.host_nqn {
+        words.extend(["--host-nqn".to_owned(), quoted(host.as_bytes())]);
+    }
+    if let Some(file) = &node.who.secret_file {
+        words.extend(["--secret-file".to_owned(), quoted_path(file)]);
+    }
+    words.extend([quoted(node.url.as_bytes()), id.to_string()]);
+    words.join(" ")
+}
+
 fn undo(args: &UndoArgs) -> Done {
+    let mut client = connect(&args.node)?;
     let wanted = RollBack {
         prefix: args.prefix.as_bytes().to_vec(),
-        target: Target::Moment(args.id - 1),
+        target: Target::Undo(args.id),
         unless_written_since: (!args.all).then_some(args.id),
         is_dry_run: false,
     };
-    let id = roll(&args.node, &wanted, args.caution)?;
+    let id = match roll(&mut client, &args.node, &wanted, args.caution) {
+        Err(Failed::Kv(Error::Status { status, .. })) if status == Status::NO_SUCH_VERSION => {
+            return Err(Failed::NoRollBack(args.id));
+        }
+        rolled => rolled?,
+    };
     if let Some(id) = id.filter(|_| !args.node.json) {
-        print(&format!("undone, as version {id}, which can be undone too"))?;
+        let command = undo_command(&args.node, id);
+        print(&format!("undone, as version {id}; `{command}` undoes that"))?;
     }
     Ok(())
 }
 
 /// Counts, asks, and rolls back: the id, if that was done.
-fn roll(node: &OnlyUrl, wanted: &RollBack, caution: Caution) -> Result<Option<u64>, Failed> {
-    let mut client = connect(node)?;
+fn roll(
+    client: &mut Client,
+    node: &OnlyUrl,
+    wanted: &RollBack,
+    caution: Caution,
+) -> Result<Option<u64>, Failed> {
     if caution.dry_run {
         let keys = client.count(wanted)?;
         if node.json {
@@ -400,17 +453,12 @@ fn confirm(keys: u64) -> Done {
     ask(&format!("keys that change: {keys}. Go on?"))
 }
 
-/// Asks whoever sits there.
+/// Asks on the terminal.
 pub fn ask(question: &str) -> Done {
-    eprint!("{question} [y/N] ");
-    let mut answer = String::new();
-    let read = io::stdin().lock().read_line(&mut answer);
-    read.map_err(|error| Failed::Io(format!("standard input: {error}")))?;
-    let is_yes = ["y", "yes"].contains(&answer.trim().to_lowercase().as_str());
-    if is_yes {
-        Ok(())
-    } else {
-        Err(Failed::NotWanted)
+    match is_wanted(question) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(Failed::NotWanted),
+        Err(error) => Err(Failed::Io(format!("standard input: {error}"))),
     }
 }
 
@@ -427,6 +475,15 @@ mod tests {
         with_bytes(&mut line, "key", b"text");
         with_bytes(&mut line, "value", b"\xff\x00");
         assert_eq!(line, json!({ "key": "text", "value_hex": "ff00" }));
+    }
+
+    #[test]
+    fn a_value_without_end_is_refused() {
+        let whole = io::repeat(b'v').take(VALUE_BYTES_MAX as u64);
+        let value = value_from(whole, "it").unwrap_or_default();
+        assert_eq!(value.len(), VALUE_BYTES_MAX);
+        let refused = value_from(io::repeat(b'v'), "standard input");
+        assert!(matches!(refused, Err(Failed::Usage(why)) if why.contains("standard input")));
     }
 
     #[test]

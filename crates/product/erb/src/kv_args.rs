@@ -3,9 +3,11 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
+
+use crate::moment::Moment;
 
 /// Commands of `erb kv`.
 #[derive(Debug, Subcommand)]
@@ -134,8 +136,8 @@ pub struct Which {
     #[arg(long, value_name = "N")]
     pub back: Option<u32>,
     /// What it was then: a version, a time like 2026-11-25T12:00:00Z, or how long ago, like 10m.
-    #[arg(long, value_name = "WHEN", value_parser = parse_moment)]
-    pub as_of: Option<u64>,
+    #[arg(long, value_name = "WHEN")]
+    pub as_of: Option<Moment>,
 }
 
 /// Arguments of `erb kv put`.
@@ -187,11 +189,11 @@ pub struct LsArgs {
     #[arg(value_name = "PREFIX", default_value = "", hide_default_value = true)]
     pub prefix: OsString,
     /// What there was then: a version, a time, or how long ago.
-    #[arg(long, value_name = "WHEN", value_parser = parse_moment)]
-    pub as_of: Option<u64>,
+    #[arg(long, value_name = "WHEN")]
+    pub as_of: Option<Moment>,
     /// Only what has changed since then.
-    #[arg(long, value_name = "WHEN", value_parser = parse_moment)]
-    pub changed_since: Option<u64>,
+    #[arg(long, value_name = "WHEN")]
+    pub changed_since: Option<Moment>,
     /// Also keys that were deleted since then.
     #[arg(long, requires = "changed_since")]
     pub deleted: bool,
@@ -237,14 +239,14 @@ pub struct RollbackArgs {
     #[arg(value_name = "PREFIX", default_value = "", hide_default_value = true)]
     pub prefix: OsString,
     /// To what there was then: a version, a time like 2026-11-25T12:00:00Z, or how long ago, like 10m.
-    #[arg(long, value_name = "WHEN", value_parser = parse_moment, required_unless_present = "back")]
-    pub to: Option<u64>,
+    #[arg(long, value_name = "WHEN", required_unless_present = "back")]
+    pub to: Option<Moment>,
     /// Each key to what it was so many versions before; fewer than retention's min-count.
     #[arg(long, value_name = "N", conflicts_with = "to")]
     pub back: Option<u32>,
     /// Spare keys that were written since then.
-    #[arg(long, value_name = "WHEN", value_parser = parse_moment)]
-    pub unless_written_since: Option<u64>,
+    #[arg(long, value_name = "WHEN")]
+    pub unless_written_since: Option<Moment>,
     /// Whether and how.
     #[command(flatten)]
     pub caution: Caution,
@@ -259,7 +261,7 @@ pub struct UndoArgs {
     /// What the roll back has printed.
     #[arg(value_name = "ID", value_parser = clap::value_parser!(u64).range(1..))]
     pub id: u64,
-    /// The roll back's prefix [default: all].
+    /// The roll back's prefix, to be sure that it is the one that is meant [default: whichever it was].
     #[arg(value_name = "PREFIX", default_value = "", hide_default_value = true)]
     pub prefix: OsString,
     /// Also keys that were written since.
@@ -311,12 +313,12 @@ pub struct ExportArgs {
     #[arg(long, requires = "to")]
     pub force: bool,
     /// What there was then: a version, a time, or how long ago.
-    #[arg(long, value_name = "WHEN", value_parser = parse_moment)]
-    pub as_of: Option<u64>,
+    #[arg(long, value_name = "WHEN")]
+    pub as_of: Option<Moment>,
     /// Only what has changed since then, deleted keys too: what an export of that moment lacks. Its version was told
     /// when it was made.
-    #[arg(long, value_name = "WHEN", value_parser = parse_moment)]
-    pub since: Option<u64>,
+    #[arg(long, value_name = "WHEN")]
+    pub since: Option<Moment>,
 }
 
 /// Arguments of `erb kv import`.
@@ -334,55 +336,4 @@ pub struct ImportArgs {
     /// Of a damaged file import what can be read.
     #[arg(long)]
     pub damaged: bool,
-}
-
-/// Bits of a version below its microseconds.
-pub const COUNTER_BITS: u32 = 12;
-
-/// The last version of a moment.
-pub fn end_of(time: SystemTime) -> Result<u64, String> {
-    let since = time.duration_since(UNIX_EPOCH);
-    let since = since.map_err(|_| "times begin in 1970".to_owned())?;
-    let micros = u64::try_from(since.as_micros()).unwrap_or(u64::MAX);
-    let version = micros.checked_mul(1 << COUNTER_BITS);
-    let version = version.ok_or_else(|| "times end in 2112".to_owned())?;
-    Ok(version | ((1 << COUNTER_BITS) - 1))
-}
-
-/// A version, a time, or how long ago: the last version of that microsecond.
-fn parse_moment(text: &str) -> Result<u64, String> {
-    if let Ok(version) = text.parse() {
-        return Ok(version);
-    }
-    if let Ok(time) = humantime::parse_rfc3339_weak(text) {
-        return end_of(time);
-    }
-    let ago = humantime::parse_duration(text).map_err(|error| {
-        format!(
-            "{error}; write a version, a time like 2026-11-25T12:00:00Z, or how long ago, like 10m"
-        )
-    })?;
-    let time = SystemTime::now().checked_sub(ago);
-    end_of(time.ok_or_else(|| "that is before 1970".to_owned())?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn moments_as_typed() {
-        assert_eq!(parse_moment("7"), Ok(7));
-        let first = parse_moment("1970-01-01T00:00:01Z");
-        assert_eq!(first, Ok((1_000_000 << 12) | 4095));
-        assert_eq!(parse_moment("1970-01-01 00:00:01"), first);
-        let before = parse_moment("1h").expect("an hour ago");
-        let now = end_of(SystemTime::now()).expect("now");
-        let ago_us = (now >> COUNTER_BITS) - (before >> COUNTER_BITS);
-        assert!(ago_us.abs_diff(3_600_000_000) < 60_000_000, "{ago_us}");
-        for text in ["", "soon", "-1", "1x"] {
-            let error = parse_moment(text).expect_err(text);
-            assert!(error.contains("write a version"), "{text}: {error}");
-        }
-    }
 }

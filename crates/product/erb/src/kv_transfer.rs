@@ -9,7 +9,6 @@
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Seek, Write};
 use std::path::Path;
-use std::time::SystemTime;
 
 use erb_kv::archive::{self, Entry, Reader, What, Writer};
 use erb_kv::crowd::{Ask, Crowd, Told, Work};
@@ -19,7 +18,8 @@ use serde_json::json;
 use tempfile::NamedTempFile;
 
 use crate::kv::{Done, Failed, connect, print, say, shown, time_of};
-use crate::kv_args::{ExportArgs, ImportArgs, OnlyUrl, end_of};
+use crate::kv_args::{ExportArgs, ImportArgs, OnlyUrl};
+use crate::moment::{end_of, now_us, version_of};
 
 /// Values of an export that are fetched together: so many bytes, or one value.
 const CHUNK_BYTES: usize = 8 << 20;
@@ -110,6 +110,8 @@ struct Exported {
     deleted: u64,
     value_bytes: u64,
     moment: u64,
+    /// Only what has changed since this version.
+    since: Option<u64>,
     damaged: Vec<Vec<u8>>,
 }
 
@@ -185,8 +187,10 @@ fn write_out(args: &ExportArgs, out: &mut dyn Write, name: &str) -> Result<Expor
     let prefix = args.prefix.as_encoded_bytes();
     let mut client = connect(&args.node)?;
     let mut crowd = crowd(&args.node, READERS)?;
-    let moment = args.as_of.unwrap_or(0);
-    let mut listing = match args.since {
+    let as_of = version_of(args.as_of, &mut client)?;
+    let since = version_of(args.since, &mut client)?;
+    let moment = as_of.unwrap_or(0);
+    let mut listing = match since {
         Some(since) => client.changes(prefix, moment, since)?,
         None => client.listing(prefix, moment, 0)?,
     };
@@ -195,11 +199,13 @@ fn write_out(args: &ExportArgs, out: &mut dyn Write, name: &str) -> Result<Expor
     let mut out = Some(BufWriter::new(out));
     while let Some(rows) = page(&mut client, &mut listing, prefix)? {
         if let Some(out) = out.take() {
-            done.moment = listing.moment();
-            let is_later = args.since.is_some_and(|since| since > done.moment);
-            let now = end_of(SystemTime::now()).map_err(Failed::Usage)?;
-            let is_to_come = args.since.is_some_and(|since| since > now);
-            if is_later && (args.as_of.is_some() || is_to_come) {
+            (done.moment, done.since) = (listing.moment(), since);
+            let is_later = since.is_some_and(|since| since > done.moment);
+            let is_to_come = |client: &mut Client| -> Result<bool, Failed> {
+                let now = end_of(now_us(client)?).map_err(Failed::Usage)?;
+                Ok(since.is_some_and(|since| since > now))
+            };
+            if is_later && (as_of.is_some() || is_to_come(&mut client)?) {
                 let later = "what changed since a moment that is later than the one that is exported: give --since an earlier one";
                 return Err(Failed::Usage(later.to_owned()));
             }
@@ -207,7 +213,7 @@ fn write_out(args: &ExportArgs, out: &mut dyn Write, name: &str) -> Result<Expor
                 namespace: url.namespace,
                 moment: done.moment,
                 // Of a store in which nothing was written lately the moment is the last write.
-                since: args.since.map(|since| since.min(done.moment)),
+                since: since.map(|since| since.min(done.moment)),
                 prefix: prefix.to_vec(),
             };
             writer = Some(Writer::new(out, &head).map_err(|error| io_failed(name, &error))?);
@@ -265,13 +271,13 @@ pub fn export(args: &ExportArgs) -> Done {
             "deleted": done.deleted,
             "value_bytes": done.value_bytes,
             "moment": done.moment.to_string(),
-            "since": args.since.map(|since| since.to_string()),
+            "since": done.since.map(|since| since.to_string()),
             "damaged": done.damaged.len(),
         });
         object.to_string()
     } else {
         let (size, moment) = (BinaryBytes(done.value_bytes), time_of(done.moment));
-        let since = args.since.map(|since| {
+        let since = done.since.map(|since| {
             let (deleted, since) = (done.deleted, time_of(since));
             format!(", {deleted} deleted, since {since}")
         });

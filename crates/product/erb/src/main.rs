@@ -2,6 +2,7 @@
 //! The command `erb`: parse, validate, run.
 
 mod args;
+mod ask;
 mod boost;
 mod bug_report;
 mod config;
@@ -19,6 +20,7 @@ mod kv;
 mod kv_args;
 mod kv_keep;
 mod kv_transfer;
+mod moment;
 mod node;
 mod node_args;
 mod serve;

@@ -46,6 +46,8 @@ pub use url::Url;
 
 use connection::{Queue, SystemRandom};
 
+/// Bytes of the longest value: what one call carries.
+pub const VALUE_BYTES_MAX: usize = TRANSFER_BYTES_MAX;
 /// Bytes of data of one call.
 const ROOM: usize = TRANSFER_BYTES_MAX;
 const TIMEOUT_US: u64 = 60_000_000;

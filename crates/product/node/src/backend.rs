@@ -317,10 +317,10 @@ impl Backend for Store {
             Operation::RollBack(ref row) if row.is_dry_run => {
                 self.long.push_back((ticket, request))
             }
-            Operation::RollBack(ref row) => {
-                let row = self.row(namespace(&request), row);
-                self.ask(ticket, control::Request::RollBack(row));
-            }
+            Operation::RollBack(ref row) => match self.row(namespace(&request), row) {
+                Ok(row) => self.ask(ticket, control::Request::RollBack(row)),
+                Err(refused) => self.answer(ticket, Err(refused)),
+            },
             Operation::Moment(number) => self.open_moment(ticket, number),
             Operation::Snapshot(0) => self.ask(ticket, control::Request::Snapshot { for_us: None }),
             Operation::Snapshot(seconds) => match seconds.checked_mul(1_000_000) {
@@ -381,6 +381,7 @@ impl Backend for Store {
         Health {
             watermark: store.shared.watermark().number(),
             floor: state.retention.floor().number(),
+            now_us: self.engine.now_us(),
             size_bytes: segments(store.layout().segments()),
             used_bytes: segments(account.logs + account.checkpoints),
             keys: keys.sum(),

@@ -8,7 +8,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -19,12 +19,11 @@ use erb_store::place::SEGMENT_BYTES;
 use erb_store::superblock::{NoSuperblock, Superblock};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, Flock, FlockArg, fcntl};
-use nix::sys::signal::Signal;
 use nix::sys::statfs::{FsType, TMPFS_MAGIC, fstatfs};
-use procfs::LockType;
 
 use crate::buffer::Aligned;
 use crate::error::{Error, Result, system};
+use crate::locks::lock_of;
 use crate::words;
 
 /// The writes of a node that was killed end within this time, or the device hangs.
@@ -229,12 +228,16 @@ fn locked(mut file: File, path: &Path) -> Result<Flock<File>> {
             Err((back, Errno::EWOULDBLOCK)) => file = back,
             Err((_, error)) => return Err(failed(path, "cannot be locked")(error.into())),
         }
-        if let Some(process) = holder(path)? {
+        let said = lock_of(path);
+        if let Ok(Some((process, true))) = said {
             return Err(in_use(path, format!("process {process}")));
         }
         if begun.elapsed() > LAST_WRITES {
-            let dead = "a process that was killed, and whose writes do not end,";
-            return Err(in_use(path, dead.to_owned()));
+            let other = match said {
+                Ok(Some(_)) => "a process that was killed, and whose writes do not end,",
+                _ => "a process that /proc/locks does not name",
+            };
+            return Err(in_use(path, other.to_owned()));
         }
         std::thread::sleep(LOOK);
     }
@@ -242,34 +245,9 @@ fn locked(mut file: File, path: &Path) -> Result<Flock<File>> {
 
 /// The process that holds a store, and lives.
 pub(crate) fn holder(path: &Path) -> Result<Option<i32>> {
-    let held = lock_of(path)?;
+    std::fs::metadata(path).map_err(failed(path, "cannot be opened"))?;
+    let held = lock_of(path).map_err(system("/proc/locks cannot be read"))?;
     Ok(held.filter(|(_, lives)| *lives).map(|(process, _)| process))
-}
-
-/// The process that has a store's lock, and whether it lives.
-fn lock_of(path: &Path) -> Result<Option<(i32, bool)>> {
-    let metadata = std::fs::metadata(path).map_err(failed(path, "cannot be opened"))?;
-    let device = metadata.dev();
-    let locks = procfs::locks().map_err(|error| {
-        system("/proc/locks cannot be read")(io::Error::other(error.to_string()))
-    })?;
-    let found = locks.into_iter().find(|lock| {
-        let is_device = nix::sys::stat::major(device) == u64::from(lock.devmaj)
-            && nix::sys::stat::minor(device) == u64::from(lock.devmin);
-        matches!(lock.lock_type, LockType::FLock) && is_device && lock.inode == metadata.ino()
-    });
-    let lives = |process: &i32| {
-        let state = procfs::process::Process::new(*process).and_then(|it| it.stat());
-        state.is_ok_and(|it| !matches!(it.state, 'Z' | 'X' | 'x'))
-    };
-    let process = found.and_then(|lock| lock.pid);
-    Ok(process.map(|process| (process, lives(&process))))
-}
-
-/// Whether a process waits for a signal. Another one that gets it ends.
-pub(crate) fn catches(process: i32, signal: Signal) -> bool {
-    let status = procfs::process::Process::new(process).and_then(|it| it.status());
-    status.is_ok_and(|it| it.sigcgt & (1 << (signal as i32 - 1)) != 0)
 }
 
 /// How long a new store keeps versions, unless something else is said.

@@ -21,7 +21,8 @@ use nix::unistd::Pid;
 
 use crate::buffer::Aligned;
 use crate::error::{Error, Result, system};
-use crate::file::{StoreFile, bytes_of, catches, failed, holder, lock_growth, superblocks_of};
+use crate::file::{StoreFile, bytes_of, failed, holder, lock_growth, superblocks_of};
+use crate::locks::catches;
 
 /// What tells a node to take the space that was added to its store.
 pub const GROWTH_SIGNAL: Signal = Signal::SIGUSR1;

@@ -28,6 +28,7 @@ mod grow;
 mod hosts;
 mod listing;
 mod local;
+mod locks;
 mod private;
 mod reads;
 mod server;
@@ -248,7 +249,7 @@ pub fn stop(path: &Path, patience: Duration) -> Result<bool> {
     let Some(process) = file::holder(path)? else {
         return Err(Error::NotRunning(path.to_owned()));
     };
-    if !file::catches(process, Signal::SIGTERM) {
+    if !locks::catches(process, Signal::SIGTERM) {
         let path = path.to_owned();
         return Err(match file::holder(&path)? {
             Some(process) => Error::NotANode { path, process },

@@ -103,7 +103,7 @@ impl Store {
                 (cursor, cut, what)
             }
             Operation::RollBack(wanted) => {
-                let mut row = self.row(namespace, &wanted);
+                let mut row = self.row(namespace, &wanted)?;
                 row.id = Version::new(self.engine.store.shared.clock().last().number() + 1);
                 for shard in &self.engine.store.shards {
                     let possible = shard.versions().prepare_roll_back(&row);

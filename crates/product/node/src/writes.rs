@@ -187,17 +187,39 @@ impl Store {
     }
 
     /// A roll back as the engine knows it. Its id is not given yet.
-    pub(crate) fn row(&self, namespace: u16, wanted: &RollBack) -> store::RollBack {
-        store::RollBack {
+    ///
+    /// # Errors
+    /// It undoes one that is not known, or not of this scope.
+    pub(crate) fn row(
+        &self,
+        namespace: u16,
+        wanted: &RollBack,
+    ) -> Result<store::RollBack, Refused> {
+        let (prefix, target) = match wanted.target {
+            Target::Moment(moment) => (&wanted.prefix, store::Target::Moment(self.moment(moment))),
+            Target::Back(back) => (&wanted.prefix, store::Target::Back(back)),
+            Target::Undo(id) => {
+                let found = self
+                    .engine
+                    .store
+                    .control
+                    .state()
+                    .roll_back(Version::new(id));
+                let is_meant = |found: &&store::RollBack| {
+                    let is_scope = wanted.prefix.is_empty() || wanted.prefix == found.prefix;
+                    found.namespace == namespace && is_scope
+                };
+                let found = found.filter(is_meant).ok_or(Refused::NoSuchVersion)?;
+                (&found.prefix, store::Target::Moment(found.id.before()))
+            }
+        };
+        Ok(store::RollBack {
             id: Version::ZERO,
             namespace,
-            prefix: wanted.prefix.clone(),
-            target: match wanted.target {
-                Target::Moment(moment) => store::Target::Moment(self.moment(moment)),
-                Target::Back(back) => store::Target::Back(back),
-            },
+            prefix: prefix.clone(),
+            target,
             unless_written_since: wanted.unless_written_since.map(Version::new),
-        }
+        })
     }
 }
 

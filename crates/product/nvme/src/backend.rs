@@ -78,6 +78,8 @@ pub enum Target {
     Moment(u64),
     /// What each key was so many versions before.
     Back(u32),
+    /// What the keys of the roll back with this id were before it. The prefix is that of the roll back, or empty.
+    Undo(u64),
 }
 
 /// A roll back of all keys with a prefix.
@@ -303,6 +305,8 @@ pub struct Health {
     pub watermark: u64,
     /// The oldest moment for which every key's state is still known.
     pub floor: u64,
+    /// The node's clock, microseconds since 1970; 0: it does not say.
+    pub now_us: u64,
     /// Bytes that may hold data.
     pub size_bytes: u64,
     /// Bytes that do.

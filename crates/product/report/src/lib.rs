@@ -10,7 +10,7 @@
 //! - [`Doctor`]: `erb doctor --json`. [`Packet`]: a line of `erb trace --json`.
 //! - [`Serve`]: a line of `erb serve --json`. [`NodeStatus`]: what a storage node's metrics are made of.
 //! - [`Filled`], [`Consumed`]: answers of hidden commands, which checks and measurements use.
-//! - [`exit`]: the codes.
+//! - [`exit`]: the codes. [`shell`]: commands in messages, to be pasted.
 
 mod doctor;
 pub mod exit;
@@ -18,6 +18,7 @@ mod heat;
 mod latency;
 mod node;
 mod serve;
+pub mod shell;
 mod status;
 mod trace;
 mod writes;

@@ -7,6 +7,8 @@
 //! 3. The ceiling, floors, the lock's end, the generation of hosts, how far a log is durable and the number of uses of
 //!    a segment never go back.
 //! 4. A segment's place in a log or checkpoint is its own: no two have the same.
+//! 5. Roll backs rise by their id, past ones before those that are live; together they are at most [`ROWS_MAX`], and the
+//!    oldest past ones go first.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -55,6 +57,8 @@ pub struct State {
     pub rows: Vec<RollBack>,
     /// Rows up to this one have gone: who has no checkpoint cannot know them.
     pub forgotten: Version,
+    /// The newest of these, oldest first: no key waits for them, but they can still be undone.
+    past: VecDeque<RollBack>,
     /// By number.
     pub segments: Vec<SegmentState>,
     /// By shard: the newest last.
@@ -87,6 +91,7 @@ impl State {
             locked_until_us: 0,
             rows: Vec::new(),
             forgotten: Version::ZERO,
+            past: VecDeque::new(),
             segments: vec![SegmentState::default(); layout.segments() as usize],
             checkpoints: vec![Vec::new(); usize::from(layout.shards)],
             last_commit: Version::ZERO,
@@ -115,15 +120,20 @@ impl State {
             Entry::Sample(sample) => self.add_sample(*sample),
             Entry::Segment(number, state) => self.set_segment(*number, *state)?,
             Entry::RollBack(row) => {
-                let newest = self.rows.last().map_or(Version::ZERO, |row| row.id);
-                if row.id <= newest || self.rows.len() >= ROWS_MAX {
+                let newest = self.rows.last().or(self.past.back());
+                let is_newer = newest.is_none_or(|newest| row.id > newest.id);
+                if !is_newer || self.rows.len() >= ROWS_MAX {
                     return Err(Impossible);
                 }
                 self.rows.push(row.clone());
+                if self.past.len() + self.rows.len() > ROWS_MAX {
+                    self.past.pop_front();
+                }
             }
             Entry::RowsForgotten(up_to) => {
                 self.forgotten = self.forgotten.max(*up_to);
-                self.rows.retain(|row| row.id > *up_to);
+                let count = self.rows.partition_point(|row| row.id <= *up_to);
+                self.past.extend(self.rows.drain(..count));
             }
             Entry::Floors(floor, deleted) => self.retention.raise(*floor, *deleted),
             Entry::Settings(settings) => {
@@ -256,6 +266,17 @@ impl State {
         self.segments.resize(segments, SegmentState::default());
     }
 
+    /// The roll back with this id, if it is one of the newest.
+    #[must_use]
+    pub fn roll_back(&self, id: Version) -> Option<&RollBack> {
+        let live = self.rows.binary_search_by_key(&id, |row| row.id);
+        let past = || self.past.binary_search_by_key(&id, |row| row.id);
+        match live {
+            Ok(at) => Some(&self.rows[at]),
+            Err(_) => past().ok().map(|at| &self.past[at]),
+        }
+    }
+
     /// Entries that make this state.
     #[must_use]
     pub fn entries(&self) -> Vec<Entry> {
@@ -267,9 +288,13 @@ impl State {
             },
             Entry::Settings(self.retention.settings()),
             Entry::Floors(self.retention.floor(), self.retention.deleted_floor()),
+        ];
+        // They become past ones by what follows.
+        entries.extend(self.past.iter().cloned().map(Entry::RollBack));
+        entries.extend([
             Entry::RowsForgotten(self.forgotten),
             Entry::Locked(self.locked_until_us),
-        ];
+        ]);
         entries.extend((self.hosts > 0).then_some(Entry::Hosts(self.hosts)));
         let is_known = self.last_commit > Version::ZERO;
         entries.extend(is_known.then_some(Entry::LastCommit(self.last_commit)));
@@ -468,6 +493,54 @@ mod tests {
             }
             prop_assert_eq!(again, state);
         }
+    }
+
+    fn roll_back(number: u64) -> Entry {
+        Entry::RollBack(RollBack {
+            id: Version::new(number),
+            namespace: 1,
+            prefix: number.to_be_bytes().to_vec(),
+            target: crate::rows::Target::Back(1),
+            unless_written_since: None,
+        })
+    }
+
+    #[test]
+    fn roll_backs_that_went_are_known_by_their_ids_up_to_a_number_of_them() {
+        let mut state = State::new(&layout(), Settings::NEW);
+        let most = ROWS_MAX as u64;
+        let known = |state: &State, id| {
+            let found = state.roll_back(Version::new(id));
+            found.map(|row| Entry::RollBack(row.clone())) == Some(roll_back(id))
+        };
+        for id in 1..=most {
+            assert_eq!(state.apply(&roll_back(id)), Ok(()));
+        }
+        assert_eq!(
+            state.apply(&roll_back(most + 1)),
+            Err(Impossible),
+            "live ones"
+        );
+        let half = Version::new(most / 2);
+        assert_eq!(state.apply(&Entry::RowsForgotten(half)), Ok(()));
+        assert_eq!(state.rows.len(), ROWS_MAX / 2);
+        assert!((1..=most).all(|id| known(&state, id)));
+        assert_eq!(state.apply(&roll_back(most + 1)), Ok(()));
+        assert!(!known(&state, 1) && known(&state, 2) && known(&state, most + 1));
+        let all = Entry::RowsForgotten(Version::new(most + 1));
+        assert_eq!(state.apply(&all), Ok(()));
+        assert_eq!(
+            state.apply(&roll_back(most)),
+            Err(Impossible),
+            "it is older"
+        );
+        let mut again = State::new(&layout(), Settings::NEW);
+        for entry in state.entries() {
+            assert_eq!(again.apply(&entry), Ok(()));
+        }
+        assert_eq!(again, state);
+        assert!(!known(&again, 1) && known(&again, 2) && known(&again, most + 1));
+        assert!(again.rows.is_empty());
     }
 
     #[test]

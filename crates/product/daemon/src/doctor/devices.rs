@@ -8,6 +8,8 @@ use erb_datapath::{
 };
 
 use super::{Findings, Patient};
+use erb_report::shell::quoted;
+
 use crate::Error;
 use crate::preflight::check_no_xdp;
 use crate::rundir::RunDir;
@@ -107,7 +109,10 @@ fn examine_abilities(findings: &mut Findings, name: &str, found: &Abilities, at_
     if !found.is_up {
         findings.warn(
             name,
-            format!("is down, no client comes by it: `ip link set {name} up`"),
+            format!(
+                "is down, no client comes by it: `ip link set {} up`",
+                quoted(name.as_bytes())
+            ),
         );
     }
     match at_work {
@@ -154,7 +159,8 @@ fn examine_xdp(findings: &mut Findings, name: &str, found: &Abilities) {
             format!(
                 "MTU {mtu} is more than fits one buffer of XDP ({XDP_MTU_MAX}): the driver \
                  ({driver}) may refuse native XDP, and the slower TC tier answers alone; `ip link \
-                 set {name} mtu {XDP_MTU_MAX}`"
+                 set {} mtu {XDP_MTU_MAX}`",
+                quoted(name.as_bytes())
             ),
         );
     } else {
@@ -165,7 +171,8 @@ fn examine_xdp(findings: &mut Findings, name: &str, found: &Abilities) {
             name,
             format!(
                 "merges segments in hardware (LRO), which most drivers refuse together with XDP: \
-                 `ethtool -K {name} lro off`"
+                 `ethtool -K {} lro off`",
+                quoted(name.as_bytes())
             ),
         );
     }
@@ -202,7 +209,8 @@ fn examine_queues(findings: &mut Findings, name: &str, found: &Abilities) {
                 name,
                 format!(
                     "{now} receive queues for {processors} processors, {most} are possible: \
-                     `ethtool -L {name} combined {wanted}` (rx instead of combined on some cards)"
+                     `ethtool -L {} combined {wanted}` (rx instead of combined on some cards)",
+                    quoted(name.as_bytes())
                 ),
             );
         }

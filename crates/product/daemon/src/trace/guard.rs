@@ -87,7 +87,7 @@ pub fn watch(run_dir: &Path) -> Result<()> {
         .and_then(|()| output.flush())
         .map_err(Error::io("could not tell the trace that the lock is held"))?;
     // Any end of it is the trace's end.
-    let _ = io::stdin().read_to_end(&mut Vec::new());
+    let _ = io::copy(&mut io::stdin(), &mut io::sink());
     if !run_dir.has_pins() {
         return Ok(());
     }

@@ -2,12 +2,14 @@
 //! `erb node` and `erb kv` as they are typed, and a node that is killed under load.
 
 mod attackers;
+mod clocks;
 mod hosts;
 mod keep;
 mod kills;
 mod rot;
 mod starts;
 mod transfer;
+mod undo;
 
 use std::collections::BTreeMap;
 use std::fs::File;

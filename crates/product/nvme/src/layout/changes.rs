@@ -137,6 +137,10 @@ pub fn roll_back_bytes(roll_back: &RollBack) -> Vec<u8> {
             bytes[0] = 2;
             put_u32(&mut bytes, 4, back);
         }
+        Target::Undo(id) => {
+            bytes[0] = 3;
+            put_u64(&mut bytes, 8, id);
+        }
     }
     bytes[1] = u8::from(roll_back.is_dry_run);
     if let Some(moment) = roll_back.unless_written_since {
@@ -157,6 +161,7 @@ pub fn roll_back_of(mut bytes: &[u8]) -> Option<RollBack> {
     let target = match head[0] {
         1 => Target::Moment(u64_at(head, 8)),
         2 => Target::Back(u32_at(head, 4)),
+        3 => Target::Undo(u64_at(head, 8)),
         _ => return None,
     };
     (length <= KEY_BYTES_MAX && head[1] < 4 && bytes.is_empty()).then(|| RollBack {

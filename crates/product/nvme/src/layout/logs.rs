@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! status  watermark u64 0, floor u64 8, size u64 16, used u64 24, keys u64 32, flags u32 40 (1 full, 2 read
-//!         only), damaged u64 48; of the cache of values: bytes u64 64, hits u64 72, misses u64 80; 96 bytes
+//!         only), damaged u64 48, the node's time in microseconds since 1970 u64 56; of the cache of values: bytes u64 64, hits u64 72, misses u64 80; 96 bytes
 //! marks   generation u64 0, count u32 8; 64 bytes; rows: id u64 0, keys u64 8, target u64 16, namespace u32 24,
 //!         kind u8 28 (1 roll back, 2 dry run, 3 snapshot); 32 bytes
 //! damage  generation u64 0, count u32 8, bytes of all u64 16; 64 bytes; rows: address u64 0, namespace u32 8 (0: it is
@@ -32,6 +32,7 @@ pub fn health_bytes(health: &Health) -> Vec<u8> {
     let flags = u32::from(health.is_full) | (u32::from(health.is_read_only) << 1);
     put_u32(&mut bytes, 40, flags);
     put_u64(&mut bytes, 48, health.damaged);
+    put_u64(&mut bytes, 56, health.now_us);
     put_u64(&mut bytes, 64, health.cached_bytes);
     put_u64(&mut bytes, 72, health.cache_hits);
     put_u64(&mut bytes, 80, health.cache_misses);
@@ -58,6 +59,7 @@ pub fn health_of(bytes: &[u8]) -> Option<Health> {
         is_full: u32_at(bytes, 40) & 1 != 0,
         is_read_only: u32_at(bytes, 40) & 2 != 0,
         damaged: u64_at(bytes, 48),
+        now_us: u64_at(bytes, 56),
         cached_bytes: of_cache(64),
         cache_hits: of_cache(72),
         cache_misses: of_cache(80),

@@ -11,7 +11,7 @@
 //! batch     count u32 0; 16 bytes; rows: what u8 0 (1 put, 2 delete, 3 restore), flags u8 1 (2 IF_VERSION),
 //!           key length u16 2, value length u32 4, expected u64 8, selector u8 16, argument u64 24; 32 bytes, key,
 //!           value, padded to 8
-//! roll back mode u8 0 (1 a moment, 2 n back), flags u8 1 (1 dry run, 2 unless written since), prefix length u16 2,
+//! roll back mode u8 0 (1 a moment, 2 n back, 3 before the roll back with this id), flags u8 1 (1 dry run, 2 unless written since), prefix length u16 2,
 //!           n u32 4, target u64 8, unless u64 16; 64 bytes; prefix
 //! listing   moment u64 0 (0: now), changed since u64 8, prefix length u16 16, flags u16 18 (1 also what was deleted
 //!           since); 32 bytes; prefix

@@ -35,6 +35,8 @@ pub struct Fake {
     pub puts: BTreeMap<Vec<u8>, u32>,
     snapshots: BTreeSet<u64>,
     marks: Vec<Mark>,
+    /// Namespace and prefix of each roll back, by its id.
+    rolled: BTreeMap<u64, (u32, Vec<u8>)>,
     kept: Kept,
     /// What the log of damage has.
     pub damage: Vec<Damage>,
@@ -54,6 +56,7 @@ impl Default for Fake {
             puts: BTreeMap::new(),
             snapshots: BTreeSet::new(),
             marks: Vec::new(),
+            rolled: BTreeMap::new(),
             kept: Kept {
                 retention: Retention {
                     min_age_us: 7,
@@ -260,8 +263,16 @@ impl Fake {
     }
 
     fn roll_back(&mut self, namespace: u32, roll_back: &RollBack) -> Result<Answer, Refused> {
+        let mut prefix = roll_back.prefix.clone();
         let target = match roll_back.target {
             Target::Moment(moment) if moment >= self.clock => return Err(Refused::Future),
+            Target::Undo(id) => match self.rolled.get(&id) {
+                Some((of, found)) if *of == namespace => {
+                    prefix = found.clone();
+                    Target::Moment(id - 1)
+                }
+                _ => return Err(Refused::NoSuchVersion),
+            },
             target => target,
         };
         let id = self.clock + 1;
@@ -270,13 +281,14 @@ impl Fake {
             let head = versions.last().expect("a key has a version");
             let is_spared = roll_back.unless_written_since;
             let is_spared = is_spared.is_some_and(|moment| head.head.version > moment);
-            if *of != namespace || !key.starts_with(&roll_back.prefix) || is_spared {
+            if *of != namespace || !key.starts_with(&prefix) || is_spared {
                 continue;
             }
             let mut back = versions.iter().rev();
             let found = match target {
                 Target::Moment(moment) => back.find(|it| it.head.version <= moment),
                 Target::Back(number) => back.nth(number as usize),
+                Target::Undo(_) => unreachable!("it has become a moment"),
             };
             let value = found.and_then(|it| it.value.clone());
             if value == head.value {
@@ -306,6 +318,7 @@ impl Fake {
             target: 0,
         });
         if !roll_back.is_dry_run {
+            self.rolled.insert(id, (namespace, prefix));
             for (key, version) in changed {
                 let versions = self.keys.get_mut(&(namespace, key));
                 versions.expect("it was there").push(version);

@@ -134,6 +134,12 @@ fn roll_backs_and_logs_are_read_as_they_were_written() {
             unless_written_since: Some(88),
             is_dry_run: true,
         },
+        RollBack {
+            prefix: Vec::new(),
+            target: Target::Undo(99),
+            unless_written_since: Some(99),
+            is_dry_run: false,
+        },
     ] {
         let bytes = layout::roll_back_bytes(&roll_back);
         assert_eq!(layout::roll_back_of(&bytes), Some(roll_back));
@@ -151,6 +157,7 @@ fn roll_backs_and_logs_are_read_as_they_were_written() {
         cached_bytes: 7,
         cache_hits: 8,
         cache_misses: 9,
+        now_us: 10,
     };
     assert_eq!(
         layout::health_of(&layout::health_bytes(&health)),
