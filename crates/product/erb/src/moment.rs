@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Moments as they are typed: a version, a time, or how long ago.
 //!
-//! How long ago is counted by the node's clock: versions are given by it, and a client whose clock is ten seconds
-//! behind would take back ten seconds too many.
+//! How long ago is counted by the node's clock, which gives versions: a client with a clock that is ten seconds late
+//! would take back ten seconds too many.
 
 use std::str::FromStr;
 use std::sync::Once;

@@ -5,7 +5,7 @@ use std::io;
 
 use erb_nvme::auth::Failure;
 use erb_nvme::client::{Ended, NotTaken};
-use erb_nvme::status::Status;
+use erb_nvme::status::{Filled, Status};
 
 /// Why a call has no answer, or a refusal for one.
 #[derive(Debug, thiserror::Error)]
@@ -117,10 +117,7 @@ fn sentence(status: Status, result: u64) -> String {
         Status::LOCKED => "retention is locked: it can grow, and not shrink until the lock ends",
         Status::FUTURE => "that moment is in the future: ask for an earlier one",
         Status::BUSY => "the node is busy: repeat it later",
-        Status::CAPACITY => {
-            "the store, or the node's memory, is full of what retention holds: wait until that ends, or make a \
-             larger store"
-        }
+        Status::CAPACITY => Filled::of_result(result).sentence(),
         Status::DAMAGED => "the value is damaged on the disk: restore the key from another version",
         Status::DENIED => "the role that the node gives this host does not allow it",
         Status::INVALID_NAMESPACE => "there is no such namespace",

@@ -125,7 +125,9 @@ impl Store {
 
     /// Whether there is something to do at once, although nothing came.
     pub(crate) fn is_busy(&self) -> bool {
-        !self.scans.is_empty() || !self.completed.is_empty()
+        let mut shards = self.engine.store.shards.iter();
+        let is_counting = shards.any(Shard::is_counting);
+        !self.scans.is_empty() || !self.completed.is_empty() || is_counting
     }
 
     /// Whether writes wait for a moment: for a segment, for space, or for the end of a freeze.

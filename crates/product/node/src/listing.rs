@@ -106,7 +106,7 @@ impl Store {
                 let mut row = self.row(namespace, &wanted)?;
                 row.id = Version::new(self.engine.store.shared.clock().last().number() + 1);
                 for shard in &self.engine.store.shards {
-                    let possible = shard.versions().prepare_roll_back(&row);
+                    let possible = shard.versions().check_roll_back(&row);
                     possible.map_err(words::refused)?;
                 }
                 (0, watermark, What::Count { row, keys: 0 })

@@ -2,6 +2,7 @@
 //! What the protocol and the engine call the same things.
 
 use erb_nvme::backend::{self, Head};
+use erb_nvme::status::Filled;
 use erb_store::control::Control;
 use erb_store::record::RecordHead;
 use erb_store::{Cached, Condition, Held, Origin, Place, Refused, Selector, Settings, Version};
@@ -32,7 +33,10 @@ pub(crate) fn refused(why: Refused) -> backend::Refused {
         Refused::Mismatch => backend::Refused::Mismatch(0),
         Refused::Locked => backend::Refused::Locked,
         Refused::Future => backend::Refused::Future,
-        Refused::Full | Refused::NoSpace => backend::Refused::Full,
+        Refused::Full => backend::Refused::Full(Filled::Memory),
+        Refused::ManyVersions => backend::Refused::Full(Filled::Versions),
+        Refused::NoSpace => backend::Refused::Full(Filled::Retained),
+        Refused::NoSpaceForLive => backend::Refused::Full(Filled::Live),
         Refused::Busy | Refused::Starting => backend::Refused::Busy,
         Refused::Twice | Refused::DigestTaken => backend::Refused::Invalid,
     }

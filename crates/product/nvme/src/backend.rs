@@ -8,7 +8,7 @@
 //! 4. `List` and `Keys` go on behind a key that has been deleted, or that was moved within the store, and give no key
 //!    twice.
 
-use crate::status::Status;
+use crate::status::{Filled, Status};
 
 /// Names a request until its completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -399,8 +399,8 @@ pub enum Refused {
     #[error("the store is busy: repeat it later")]
     Busy,
     /// There is no room.
-    #[error("the store is full: grow it, or wait until old versions are trimmed")]
-    Full,
+    #[error("{}", .0.sentence())]
+    Full(Filled),
     /// The value is damaged.
     #[error("the value is damaged: restore the key from another version")]
     Damaged,
@@ -425,7 +425,7 @@ impl Refused {
             Self::Locked => Status::LOCKED,
             Self::Future => Status::FUTURE,
             Self::Busy => Status::BUSY,
-            Self::Full => Status::CAPACITY,
+            Self::Full(_) => Status::CAPACITY,
             Self::Damaged => Status::DAMAGED,
             Self::Invalid => Status::INVALID_FIELD,
             Self::Failed => Status::INTERNAL,

@@ -120,3 +120,60 @@ impl std::fmt::Debug for Status {
         write!(formatter, "{kind}/{code:02x}h{again}")
     }
 }
+
+/// What has no room for another version, and what takes it: the result of a command that ends with
+/// [`CAPACITY`](Status::CAPACITY).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Filled {
+    /// The node does not say it.
+    #[default]
+    Unknown = 0,
+    /// The store, most of it by keys' present values.
+    Live = 1,
+    /// The store, most of it by older versions.
+    Retained = 2,
+    /// Index memory.
+    Memory = 3,
+    /// The versions of one key.
+    Versions = 4,
+}
+
+impl Filled {
+    /// What the wire says of it.
+    #[must_use]
+    pub const fn result(self) -> u64 {
+        self as u64
+    }
+
+    /// What that result says.
+    #[must_use]
+    pub fn of_result(result: u64) -> Self {
+        let all = [Self::Live, Self::Retained, Self::Memory, Self::Versions];
+        let found = all.into_iter().find(|it| it.result() == result);
+        found.unwrap_or_default()
+    }
+
+    /// What has happened, and what to do.
+    #[must_use]
+    pub const fn sentence(self) -> &'static str {
+        match self {
+            Self::Unknown => {
+                "the store, or the node's memory, is full: make the store larger, or wait until old versions are trimmed"
+            }
+            Self::Live => {
+                "the store is full of live values: make it larger, or delete keys and wait until retention lets go of them"
+            }
+            Self::Retained => {
+                "the store is full of old versions that retention holds: wait until that ends, release snapshots, or make \
+                 the store larger"
+            }
+            Self::Memory => {
+                "the node's memory for its index is full of keys and versions: give it more, or wait until old versions \
+                 are trimmed"
+            }
+            Self::Versions => {
+                "the key has as many versions as writes may make: wait until old ones are trimmed"
+            }
+        }
+    }
+}

@@ -12,7 +12,8 @@
 //! 4. A segment is reported as unneeded when the log has left it, nothing in it is needed, and neither copies nor
 //!    parts of a batch wait to be counted. It is left when no read of it is under way.
 //! 5. A record that is damaged is not copied: its segment stays until the record is not needed.
-//! 6. What is read at once is one batch or little more, and the next piece waits until copies of no more than one
+//! 6. Which segment is collected, and whether one is, stands in `spare.rs`.
+//! 7. What is read at once is one batch or little more, and the next piece waits until copies of no more than one
 //!    batch are under way. A piece is begun only with the next segment at hand, so its copies never wait for space.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -22,33 +23,25 @@ use crate::key::Key;
 use crate::log::{LogEnd, Segment};
 use crate::message::ToControl;
 use crate::mistake::{Mistake, Rules};
-use crate::place::{Place, SECTOR_BYTES};
+use crate::place::Place;
 use crate::record::{Change, Damage, Kind, Record, Seat, decode_head, decode_record, record_bytes};
 use crate::scan::Logged;
 use crate::shard::{NotWritten, Queued, Shard};
 use crate::space::Space;
 use crate::version::Version;
 
-/// A segment is looked for again when so many records have ceased to be needed, for each sixteen segments.
-const LOOK_SHARE: u64 = 16;
-/// What a segment must have that is not needed to be collected, in thousandths: while there is plenty, when space is
-/// low, and when it is short.
-const SPARE_PLENTY: u64 = 875;
-const SPARE_LOW: u64 = 333;
-const SPARE_SHORT: u64 = 60;
-
 /// A segment of the shard's log.
 #[derive(Debug)]
 pub(crate) struct LogSegment {
     pub(crate) segment: Segment,
-    end: Option<LogEnd>,
+    pub(crate) end: Option<LogEnd>,
     /// The log has left it.
-    is_closed: bool,
+    pub(crate) is_closed: bool,
     /// Reads of it that are under way.
     pub(crate) readers: u32,
-    is_reported: bool,
+    pub(crate) is_reported: bool,
     is_leaving: bool,
-    is_damaged: bool,
+    pub(crate) is_damaged: bool,
 }
 
 impl LogSegment {
@@ -113,7 +106,7 @@ pub(crate) struct Collector {
     /// Segments that are left, and not known to be durably free.
     freeing: BTreeSet<u32>,
     /// What had ceased to be needed when nothing was worth collecting.
-    looked: Option<(u64, Space)>,
+    pub(crate) looked: Option<(u64, Space)>,
     /// The last checkpoint that has begun.
     pub(crate) last_checkpoint: u64,
     /// Segments that were reported, and are not left.
@@ -195,14 +188,6 @@ impl<R: Rules + Copy> Shard<R> {
         self.collector.collecting.is_some()
     }
 
-    /// Nothing was worth collecting when it was last looked for, and little has changed since.
-    pub(crate) fn is_futile(&self) -> bool {
-        let due = self.collector.segments.len() as u64 / LOOK_SHARE;
-        let (space, ceased) = (self.shared.space(), self.versions.usage.ceased());
-        let looked = self.collector.looked;
-        looked.is_some_and(|(at, then)| then == space && ceased - at <= due)
-    }
-
     /// Bytes that collecting has copied, and records that it or readers have found damaged.
     #[must_use]
     pub fn collected(&self) -> (u64, u64) {
@@ -239,57 +224,6 @@ impl<R: Rules + Copy> Shard<R> {
             address: segment.segment.seat.address + collecting.at,
             bytes: left.min(BATCH_BYTES_MAX as u64) as usize,
         })
-    }
-
-    /// The segment that is best collected now.
-    fn choose(&mut self) -> Option<u32> {
-        let space = self.shared.space();
-        let least = match space {
-            Space::Plenty => SPARE_PLENTY,
-            Space::Low => SPARE_LOW,
-            Space::Short | Space::Full | Space::Reserve => SPARE_SHORT,
-            Space::Last => return None,
-        };
-        if self.is_futile() {
-            return None;
-        }
-        let newest = self.collector.segments.values().map(|it| it.segment.order);
-        let newest = newest.max().unwrap_or(0);
-        let worth = self.collector.segments.values().filter_map(|segment| {
-            let spare = self.spare(segment)?;
-            // What is won, by what it costs, and for how long it will last. When space is full only what is won counts.
-            let age = if space < Space::Full {
-                newest - segment.segment.order + 1
-            } else {
-                1
-            };
-            let worth = u128::from(spare) * u128::from(age) * 1000 / u128::from(2000 - spare);
-            (spare >= least).then_some((worth, segment.segment.number))
-        });
-        let best = worth.max().map(|(_, number)| number);
-        let ceased = self.versions.usage.ceased();
-        self.collector.looked = best.is_none().then_some((ceased, space));
-        best
-    }
-
-    /// Thousandths of a segment that are not needed. None: it is not to be collected.
-    fn spare(&self, segment: &LogSegment) -> Option<u64> {
-        let needed = self.versions.needed(segment.segment.number);
-        let is_open = !segment.is_closed || segment.is_reported || segment.is_damaged;
-        if is_open || needed.records == 0 {
-            return None;
-        }
-        let all = segment.segment.bytes / SECTOR_BYTES;
-        let sectors = match segment.end {
-            // Recovery has ended it here: what lies behind is of no use before it is collected.
-            Some(end) if end.directory.is_none() => {
-                u64::from(end.sectors) + all.saturating_sub(end.bytes / SECTOR_BYTES)
-            }
-            Some(end) => u64::from(end.sectors),
-            None => all,
-        };
-        let share = u64::from(needed.sectors) * 1000 / sectors.max(1);
-        Some(1000 - share.min(1000))
     }
 
     /// What came of a read for collecting; none: it failed. `below` is the lowest of the watermark and all cuts in

@@ -146,6 +146,9 @@ const ENDING: u8 = 15;
 const DURABLE: u8 = 16;
 const LAST_COMMIT: u8 = 17;
 
+/// How an end is encoded: 1 without a directory, 2 with one; so much more if it says how much of its segment is loose.
+const COUNTED: u8 = 2;
+
 /// Numbers behind each other.
 #[derive(Default)]
 struct Writer(Vec<u8>);
@@ -335,9 +338,18 @@ fn encode_used(out: Writer, used_for: UsedFor) -> Writer {
         UsedFor::Log { shard, order, end } => {
             let out = out.u8(2).u16(shard).u64(order);
             let Some(end) = end else { return out.u8(0) };
-            let out = out.u8(1 + u8::from(end.directory.is_some()));
+            let counted = if end.loose_bytes.is_some() {
+                COUNTED
+            } else {
+                0
+            };
+            let out = out.u8(1 + u8::from(end.directory.is_some()) + counted);
             let out = out.u64(end.bytes).u64(end.lsn).u32(end.crc);
             let out = out.u32(end.sectors);
+            let out = match end.loose_bytes {
+                Some(loose) => out.u32(loose),
+                None => out,
+            };
             match end.directory {
                 Some(directory) => out.u32(directory.bytes).u32(directory.crc),
                 None => out,
@@ -356,29 +368,40 @@ fn decode_used(from: &mut Reader<'_>) -> Option<UsedFor> {
         },
         2 => {
             let (shard, order, ended) = (from.u16()?, from.u64()?, from.u8()?);
-            let mut end = None;
-            if ended > 0 {
-                end = Some(LogEnd {
-                    bytes: from.u64()?,
-                    lsn: from.u64()?,
-                    crc: from.u32()?,
-                    sectors: from.u32()?,
-                    directory: None,
-                });
-            }
-            if let (2, Some(end)) = (ended, &mut end) {
-                end.directory = Some(DirectoryAt {
-                    bytes: from.u32()?,
-                    crc: from.u32()?,
-                });
-            }
-            if ended > 2 {
-                return None;
-            }
+            let end = match ended {
+                0 => None,
+                1 | 2 => Some(decode_end(from, false, ended == 2)?),
+                _ => {
+                    let ended = ended.checked_sub(COUNTED)?;
+                    (1..=2).contains(&ended).then_some(())?;
+                    Some(decode_end(from, true, ended == 2)?)
+                }
+            };
             UsedFor::Log { shard, order, end }
         }
         _ => return None,
     })
+}
+
+fn decode_end(from: &mut Reader<'_>, is_counted: bool, has_directory: bool) -> Option<LogEnd> {
+    let mut end = LogEnd {
+        bytes: from.u64()?,
+        lsn: from.u64()?,
+        crc: from.u32()?,
+        sectors: from.u32()?,
+        loose_bytes: None,
+        directory: None,
+    };
+    if is_counted {
+        end.loose_bytes = Some(from.u32()?);
+    }
+    if has_directory {
+        end.directory = Some(DirectoryAt {
+            bytes: from.u32()?,
+            crc: from.u32()?,
+        });
+    }
+    Some(end)
 }
 
 fn encode_row(out: Writer, row: &RollBack) -> Writer {
@@ -429,10 +452,11 @@ pub(crate) mod tests {
 
     prop_compose! {
         fn ends()(
-            bytes: u64, lsn: u64, crc: u32, sectors: u32, directory: Option<(u32, u32)>,
+            bytes: u64, lsn: u64, crc: u32, sectors: u32, loose_bytes: Option<u32>,
+            directory: Option<(u32, u32)>,
         ) -> LogEnd {
             let directory = directory.map(|(bytes, crc)| DirectoryAt { bytes, crc });
-            LogEnd { bytes, lsn, crc, sectors, directory }
+            LogEnd { bytes, lsn, crc, sectors, loose_bytes, directory }
         }
     }
 

@@ -38,6 +38,9 @@
 //! 9. Nobody sees what a crash takes back: `watermark.rs`, `shard.rs`.
 //! 10. Space is used again only when nobody needs what is there, checkpoints and readers included: `collect.rs`,
 //!     `space.rs`.
+//! 11. What is not needed is won back, padding of every kind too, so a full store is full of what is needed: `spare.rs`,
+//!     `collect.rs`, `pacing.rs`.
+//! 12. A roll back needs memory for the versions that it makes and for no others: `roll_backs.rs`.
 
 pub mod batch;
 mod bytes;
@@ -70,6 +73,7 @@ pub mod record;
 mod replay;
 mod retention;
 mod retention_clock;
+mod roll_backs;
 mod rows;
 pub mod salvage;
 pub mod scan;
@@ -80,6 +84,7 @@ pub mod shortening;
 mod slab;
 mod snapshots;
 pub mod space;
+mod spare;
 pub mod state;
 mod strays;
 pub mod superblock;
@@ -101,6 +106,7 @@ pub use place::{Origin, Place};
 pub use reading::{Came, CameHead, Reading};
 pub use retention::{Retention, SNAPSHOTS_MAX, Settings};
 pub use retention_clock::{RetentionClock, SAMPLES_MAX, Sample};
+pub use roll_backs::Counting;
 pub use rows::{ROWS_MAX, RollBack, Target};
 pub use scrub::{PERIOD_US as SCRUB_PERIOD_US, ROTTEN_MAX, Rot, Scrubbed};
 pub use sweep::{Saved, Swept, TRIMMED_MAX, Trim};

@@ -15,6 +15,8 @@
 //! 7. A segment is [closed](Log::closed) once all its batches and its directory are durable. There is always room
 //!    for the directory behind the batches.
 //! 8. A log that [ends](Log::end) closes its last segment, so that all of its ends are recorded.
+//! 9. The end of a segment says how much of it is [loose](LogEnd::loose_bytes): all but the records that versions can
+//!    need, and what no copy of them would win.
 
 use std::collections::VecDeque;
 
@@ -68,6 +70,10 @@ pub struct LogEnd {
     pub crc: u32,
     /// Sectors that records touch which versions can need; one that two of them touch counts twice.
     pub sectors: u32,
+    /// Bytes of the segment that copies of all those records would leave free: heads of batches, padding, records that
+    /// no version needs, and what lies after an end that came early. What no copy wins is none of it: the directory, and
+    /// what was too short for the next record. None: a program has written it that did not count this.
+    pub loose_bytes: Option<u32>,
     /// The segment's directory, behind the batches.
     pub directory: Option<DirectoryAt>,
 }
@@ -125,6 +131,8 @@ struct Current {
     begin: (u64, u32),
     /// See [`LogEnd::sectors`].
     sectors: u32,
+    /// Bytes of those records.
+    record_bytes: u64,
     /// None: it would be too large.
     directory: Option<DirectoryWriter>,
 }
@@ -250,6 +258,7 @@ impl<R: Rules> Log<R> {
             let offset = address - current.segment.seat.address;
             if change.kind.has_place() {
                 current.sectors += sectors(address, bytes as u64) as u32;
+                current.record_bytes += bytes as u64;
             }
             if let Some(directory) = &mut current.directory {
                 directory.push(change, self.start.lsn, offset);
@@ -272,7 +281,7 @@ impl<R: Rules> Log<R> {
     fn open(&mut self, bytes: usize, change: &Change<'_>) -> Result<(), NotAdded> {
         if BATCH_HEAD_BYTES + bytes > self.room(change) {
             let next = self.next_segment.take().ok_or(NotAdded::NeedsSegment)?;
-            self.leave_segment();
+            self.leave_segment(false);
             let begin = (self.start.lsn, self.start.crc_before);
             let directory = self.has_directories;
             self.current = Some(Current {
@@ -280,6 +289,7 @@ impl<R: Rules> Log<R> {
                 used: 0,
                 begin,
                 sectors: 0,
+                record_bytes: 0,
                 directory: directory.then(|| DirectoryWriter::new(begin.0, begin.1)),
             });
             self.give_up_directory(change);
@@ -290,8 +300,8 @@ impl<R: Rules> Log<R> {
         Ok(())
     }
 
-    /// No batch is open: all of the segment's have their numbers and checksums.
-    fn leave_segment(&mut self) {
+    /// No batch is open: all of the segment's have their numbers and checksums. `is_early`: another record would fit.
+    fn leave_segment(&mut self, is_early: bool) {
         let Some(current) = self.current.take() else {
             return;
         };
@@ -304,18 +314,21 @@ impl<R: Rules> Log<R> {
             bytes.resize(bytes.len().next_multiple_of(BATCH_ALIGN_BYTES), 0);
             bytes
         });
+        let room = padded.as_ref().map_or(0, |bytes| bytes.len() as u64);
+        assert!(
+            current.used + room <= current.segment.bytes,
+            "a directory has its room"
+        );
+        let rest = current.segment.bytes - current.used - room;
+        let loose = current.used - current.record_bytes + if is_early { rest } else { 0 };
         let end = LogEnd {
             bytes: current.used,
             lsn: self.start.lsn,
             crc: self.start.crc_before,
             sectors: current.sectors,
+            loose_bytes: u32::try_from(loose).ok(),
             directory: at,
         };
-        let room = padded.as_ref().map_or(0, |bytes| bytes.len() as u64);
-        assert!(
-            end.bytes + room <= current.segment.bytes,
-            "a directory has its room"
-        );
         self.closing.push_back(Closing {
             segment: current.segment,
             end,
@@ -411,7 +424,7 @@ impl<R: Rules> Log<R> {
     pub fn end(&mut self) -> Option<Segment> {
         assert!(self.open.is_none(), "what was added is in batches");
         self.is_ending = true;
-        self.leave_segment();
+        self.leave_segment(true);
         self.next_segment.take()
     }
 

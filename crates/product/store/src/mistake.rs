@@ -122,6 +122,10 @@ pub enum Mistake {
     FreedEarly,
     /// Writers are refused for want of space while collecting makes room.
     RefusedTooEarly,
+    /// Padding and heads count as needed as long as a record of their segment is.
+    PaddingNeeded,
+    /// A roll back keeps memory for all keys of its namespace until a sweep has met them.
+    RoomOfNamespace,
     /// A move does not take along when its value expires.
     ExpiryStays,
     /// A checkpoint does not save when values expire.
@@ -203,7 +207,8 @@ pub const EXPIRY_MISTAKES: [Mistake; 3] = [
 ];
 
 /// Those of space, but for [`Mistake::CheckpointsStarved`], [`Mistake::TrimsBeforeFreed`] and [`Mistake::FreedEarly`],
-/// which take a full store that is killed again and again, and [`Mistake::RefusedTooEarly`], which loses nothing.
+/// which take a full store that is killed again and again, and [`Mistake::RefusedTooEarly`], [`Mistake::PaddingNeeded`]
+/// and [`Mistake::RoomOfNamespace`], which lose nothing.
 pub const SPACE_MISTAKES: [Mistake; 7] = [
     Mistake::SharedPlaceStays,
     Mistake::SharedPlaceCeases,

@@ -15,7 +15,7 @@ use crate::mistake::{Mistake, Rules};
 use crate::place::Place;
 use crate::sweep::Saved;
 use crate::usage::{Needed, different};
-use crate::versions::Versions;
+use crate::versions::{Versions, live_sectors};
 
 impl<R: Rules> Versions<R> {
     /// From now on it counts what is needed of segments. There are no keys yet.
@@ -45,7 +45,9 @@ impl<R: Rules> Versions<R> {
             return false;
         };
         let is_partial = self.rules.makes(Mistake::SharedPlaceStays);
+        let before = live_sectors(self.index.get(spot).head());
         let moved = self.index.move_places(spot, from, to, is_partial);
+        self.count_live(before, live_sectors(self.index.get(spot).head()));
         if let Some(old) = moved {
             let expiry_ms = if self.rules.makes(Mistake::ExpiryStays) {
                 0

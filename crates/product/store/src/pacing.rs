@@ -4,7 +4,7 @@
 //! Invariants:
 //! 1. While space is short and a segment is being collected, users write at most a share of what its last piece has
 //!    won. The share falls with what is free, to nothing where space is full. So collecting is not outrun, however
-//!    little it wins.
+//!    little it wins. What they write is what the log grows by: with heads, and with the padding of their batches.
 //! 2. A writer is refused for want of space only when no shard makes room. Else it waits.
 //! 3. A shard makes room while a segment waits to be free, one is being collected or may be worth it, or no sweep has met
 //!    all keys since the floor moved. Each of them ends if users write nothing: collecting leaves less that is
@@ -25,8 +25,10 @@ const SOON_US: u64 = 1_000_000;
 /// How fast a shard's users may write.
 #[derive(Debug, Default)]
 pub(crate) struct Pacing {
-    /// Bytes that users have written since the last piece was collected.
+    /// Bytes of the log that users have written since the last piece was collected.
     written: usize,
+    /// The batch that is open has some of them.
+    is_in_batch: bool,
     /// What that piece had that nobody needs.
     won: usize,
     /// The sweep that is under way takes what had ended by then.
@@ -36,9 +38,17 @@ pub(crate) struct Pacing {
 }
 
 impl Pacing {
-    /// Users have written so many bytes.
+    /// Users have written a record of so many bytes.
     pub(crate) fn wrote(&mut self, bytes: usize) {
         self.written += bytes;
+        self.is_in_batch = true;
+    }
+
+    /// The batch that was open is written, with so much padding.
+    pub(crate) fn padded(&mut self, bytes: usize) {
+        if std::mem::take(&mut self.is_in_batch) {
+            self.written += bytes;
+        }
     }
 
     /// A piece was collected, of which so many bytes were not needed.
@@ -75,7 +85,7 @@ impl<R: Rules + Copy> Shard<R> {
         if makes_room && !self.rules.makes(Mistake::RefusedTooEarly) {
             return Some(Refused::Busy);
         }
-        Some(Refused::NoSpace)
+        Some(self.versions.no_space())
     }
 
     /// Whether this writer is let in now, as far as space goes.
@@ -84,8 +94,8 @@ impl<R: Rules + Copy> Shard<R> {
     /// It is refused, or waits.
     pub(crate) fn check_space(&self, may_use_reserve: bool) -> Result<(), NotWritten> {
         match self.refused_for_space(may_use_reserve) {
-            Some(Refused::NoSpace) => Err(NotWritten::Refused(Refused::NoSpace, Version::ZERO)),
-            Some(_) => Err(NotWritten::Busy),
+            Some(Refused::Busy) => Err(NotWritten::Busy),
+            Some(refused) => Err(NotWritten::Refused(refused, Version::ZERO)),
             None if self.is_slowed() => Err(NotWritten::Busy),
             None => Ok(()),
         }

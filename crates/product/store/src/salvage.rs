@@ -50,7 +50,7 @@ impl<R: Rules> Scan<R> {
         } else if let Some(logged) = self.segments.get(self.expected.0).copied() {
             // It has nothing that could be read, and is looked at again by the next start.
             let bytes = self.expected.1.max(BATCH_ALIGN_BYTES as u64);
-            self.note_end(&logged, bytes, 0);
+            self.note_end(&logged, bytes, Touched::default());
         }
     }
 
@@ -103,12 +103,14 @@ impl<R: Rules> Scan<R> {
                 lsn: head.lsn,
                 crc: head.crc_before,
                 sectors: 0,
+                loose_bytes: None,
                 directory: None,
             };
             match self.ends.iter_mut().find(|(other, _)| *other == number) {
                 Some((_, it)) => {
                     *it = LogEnd {
                         sectors: it.sectors,
+                        loose_bytes: it.loose_bytes,
                         ..end
                     }
                 }
@@ -188,14 +190,14 @@ impl<R: Rules> Scan<R> {
             .plus(self.at.1 as usize + BATCH_HEAD_BYTES);
         let content = &rest[BATCH_HEAD_BYTES.min(length)..length];
         let takes_rest = !self.rules.makes(Mistake::RestAbandoned);
-        let mut touched = 0;
+        let mut touched = Touched::default();
         let walked = walk(
             content,
             seat,
             Some(head.records),
             takes_rest,
             |address, it| {
-                touched += touches(address, &it);
+                touched.add(address, &it);
                 let found = FoundAt {
                     address,
                     lsn,
@@ -247,9 +249,9 @@ impl<R: Rules> Scan<R> {
         // Nobody says who has written what a segment begins with.
         let incarnation = (self.at.1 > 0).then_some(self.next.incarnation);
         self.lost(lsn, incarnation, each);
-        let mut touched = 0;
+        let mut touched = Touched::default();
         walk(content, place, None, takes_rest, |address, it| {
-            touched += touches(address, &it);
+            touched.add(address, &it);
             let found = FoundAt {
                 address,
                 lsn,
@@ -280,17 +282,27 @@ impl<R: Rules> Scan<R> {
     }
 }
 
-/// Sectors of a record that versions can need.
-pub(crate) fn touches(address: u64, found: &Found<'_>) -> u32 {
-    let head = match found {
-        Found::Record(record) => &record.head,
-        Found::Rotten(head, _) => *head,
-        Found::Lost(_) => return 0,
-    };
-    if head.kind.has_place() {
-        sectors(address, head.bytes() as u64) as u32
-    } else {
-        0
+/// What records that versions can need take of a segment.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Touched {
+    /// Sectors; one that two of them touch counts twice.
+    pub(crate) sectors: u32,
+    /// Bytes.
+    pub(crate) bytes: u32,
+}
+
+impl Touched {
+    /// One was found at this address.
+    pub(crate) fn add(&mut self, address: u64, found: &Found<'_>) {
+        let head = match found {
+            Found::Record(record) => &record.head,
+            Found::Rotten(head, _) => *head,
+            Found::Lost(_) => return,
+        };
+        if head.kind.has_place() {
+            self.sectors += sectors(address, head.bytes() as u64) as u32;
+            self.bytes += head.bytes() as u32;
+        }
     }
 }
 

@@ -26,7 +26,7 @@ use crate::directory::Directory;
 use crate::log::{DirectoryAt, LogEnd, Segment, Start};
 use crate::mistake::{Mistake, Rules, Sound};
 use crate::record::Damage;
-use crate::salvage::{Found, Gap, touches};
+use crate::salvage::{Found, Gap, Touched};
 
 /// Bytes of a read: the longest batch, wherever it begins, and then some.
 const READ_BYTES: u64 = 4 << 20;
@@ -419,9 +419,9 @@ impl<R: Rules> Scan<R> {
         self.find_cut();
         self.end_behind_lost(&batch.head);
         self.lost(lsn, Some(incarnation), each);
-        let mut touched = 0;
+        let mut touched = Touched::default();
         for (address, record) in batch.records().flatten() {
-            touched += touches(address, &Found::Record(&record));
+            touched.add(address, &Found::Record(&record));
             let found = FoundAt {
                 address,
                 lsn,
@@ -433,7 +433,7 @@ impl<R: Rules> Scan<R> {
     }
 
     /// A batch was taken, as far as it could be read.
-    pub(crate) fn follow(&mut self, logged: &Logged, head: &BatchHead, crc: u32, touched: u32) {
+    pub(crate) fn follow(&mut self, logged: &Logged, head: &BatchHead, crc: u32, touched: Touched) {
         self.is_following = true;
         self.is_salvaging = false;
         self.next.lsn = head.lsn + 1;
@@ -444,19 +444,25 @@ impl<R: Rules> Scan<R> {
         self.note_end(logged, self.expected.1, touched);
     }
 
-    pub(crate) fn note_end(&mut self, logged: &Logged, bytes: u64, touched: u32) {
+    pub(crate) fn note_end(&mut self, logged: &Logged, bytes: u64, touched: Touched) {
         if logged.end.is_some() {
             return;
         }
         let number = logged.segment.number;
         let before = self.ends.iter().find(|(other, _)| *other == number);
-        let before = before.map_or(0, |(_, end)| end.sectors);
+        let before = before.map(|(_, end)| *end);
+        // All but those records: a log goes on in a segment of its own.
+        let loose = match before {
+            Some(before) => before.loose_bytes,
+            None => u32::try_from(logged.segment.bytes).ok(),
+        };
         self.ends.retain(|(other, _)| *other != number);
         let end = LogEnd {
             bytes,
             lsn: self.next.lsn,
             crc: self.next.crc_before,
-            sectors: before + touched,
+            sectors: before.map_or(0, |end| end.sectors) + touched.sectors,
+            loose_bytes: loose.map(|loose| loose.saturating_sub(touched.bytes)),
             directory: None,
         };
         self.ends.push((number, end));

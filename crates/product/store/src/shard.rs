@@ -13,7 +13,7 @@
 //! 4. What the shard itself has to log (parts, *done*, trims) comes before any other change.
 //! 5. A slice of a checkpoint is taken only while no batch is open. A checkpoint begins only while no part waits for
 //!    its commit.
-//! 6. What collects segments stands in `collect.rs`, who writes while space is short in `pacing.rs`, what reads values
+//! 6. What collects segments stands in `collect.rs` and `spare.rs`, who writes while space is short in `pacing.rs`, what reads values
 //!    in `reading.rs`.
 //! 7. How far counts back are good rests on what is durable: a crash that takes versions back would leave a gap nearer
 //!    to the head, and a roll back that is durable would leave such a key alone.
@@ -35,6 +35,7 @@ use crate::mistake::{Mistake, Rules, Sound};
 use crate::pacing::Pacing;
 use crate::place::{Origin, Place};
 use crate::record::{Change, Kind, record_bytes};
+use crate::roll_backs::Counting;
 use crate::scan::Logged;
 use crate::scrub::{Rot, Scrub};
 use crate::space::Space;
@@ -118,6 +119,10 @@ pub(crate) struct Frozen {
     /// Batches below it must be durable before the parts are; none: not all are in the log.
     pub(crate) parts_lsn: Option<u64>,
     pub(crate) are_parts_reported: bool,
+    /// It is being counted what the roll back changes, which is answered then.
+    pub(crate) counting: Option<Counting>,
+    /// So much that is; none: it was not counted.
+    pub(crate) changes: Option<usize>,
 }
 
 impl Frozen {
@@ -264,6 +269,13 @@ impl<R: Rules + Copy> Shard<R> {
         self.cache.counts()
     }
 
+    /// It counts what a roll back changes: it goes on each time that it is asked for anything.
+    #[must_use]
+    pub fn is_counting(&self) -> bool {
+        let frozen = self.frozen.as_ref();
+        frozen.is_some_and(|frozen| frozen.counting.is_some())
+    }
+
     /// A write has failed: nothing more is acknowledged.
     #[must_use]
     pub fn has_failed(&self) -> bool {
@@ -336,7 +348,6 @@ impl<R: Rules + Copy> Shard<R> {
                 value,
             };
             let held = self.log_change(&change, place)?;
-            self.pacing.wrote(key.bytes.len() + value.len());
             let applied = self.versions.apply_expiring(key, held, change.expiry_ms);
             assert!(applied.is_ok(), "what was prepared can be applied");
             Ok(Written::Version(version))
@@ -377,7 +388,8 @@ impl<R: Rules + Copy> Shard<R> {
         place: Option<Place>,
     ) -> Result<Held, NotWritten> {
         let (address, lsn) = self.add(change)?;
-        let bytes = record_bytes(change.key.bytes.len(), change.value.len()) as u64;
+        let bytes = record_bytes(change.key.bytes.len(), change.value.len());
+        self.pacing.wrote(bytes);
         let is_delete = change.kind == Kind::Delete;
         if change.kind == Kind::Put {
             let content = Cached {
@@ -389,7 +401,7 @@ impl<R: Rules + Copy> Shard<R> {
             self.cache.insert(self.seat(address), content);
         }
         let place = place.map_or_else(
-            || Place::written(address, bytes, is_delete),
+            || Place::written(address, bytes as u64, is_delete),
             |place| place.again(Origin::Restored),
         );
         let version = change.version;

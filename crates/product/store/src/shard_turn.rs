@@ -6,6 +6,7 @@ use crate::checkpoint::{CheckpointWriter, Of};
 use crate::entry::Entry;
 use crate::history::Held;
 use crate::key::Key;
+use crate::log::WriteOf;
 use crate::message::{PartWhat, Scope, ToControl, ToShard};
 use crate::mistake::{Mistake, Rules};
 use crate::record::{Change, Kind, encode_trimmed};
@@ -14,6 +15,7 @@ use crate::shard::{
 };
 use crate::space::Space;
 use crate::version::Version;
+use crate::view::Refused;
 
 /// A checkpoint is due when replay of what is behind the last one costs this part of reading the index.
 const CHECKPOINT_SHARE: usize = 2;
@@ -41,7 +43,10 @@ impl<R: Rules + Copy> Shard<R> {
             }
             ToShard::Freeze(scope) => self.freeze(scope),
             ToShard::RollBack(row) => {
-                self.versions.roll_back(row);
+                match self.frozen.as_ref().and_then(|it| it.changes) {
+                    Some(changes) => self.versions.roll_back_counted(row, changes),
+                    None => self.versions.roll_back(row),
+                }
                 self.outbox.push_back(ToControl::Taken);
             }
             ToShard::LogParts(version) => self.queue_parts(version),
@@ -68,12 +73,14 @@ impl<R: Rules + Copy> Shard<R> {
 
     fn freeze(&mut self, scope: Scope) {
         self.note_time(0);
-        let (mut verdict, mut prepared) = (Ok(()), Vec::new());
+        let (mut verdict, mut prepared, mut counting) = (Ok(()), Vec::new(), None);
         match &scope {
-            Scope::RollBack(row) => {
-                let checked = self.versions.prepare_roll_back(row);
-                verdict = checked.map_err(|refused| (refused, Version::ZERO));
-            }
+            Scope::RollBack(row) => match self.versions.prepare_roll_back(row) {
+                Err(Refused::Full) if !self.rules.makes(Mistake::RoomOfNamespace) => {
+                    counting = Some(self.versions.begin_count());
+                }
+                checked => verdict = checked.map_err(|refused| (refused, Version::ZERO)),
+            },
             Scope::Batch(parts) => {
                 let wanted = parts.iter().map(|part| part.may_use_reserve);
                 let refused = self.refused_for_space(wanted.min().unwrap_or(true));
@@ -96,7 +103,9 @@ impl<R: Rules + Copy> Shard<R> {
                 }
             }
         }
-        self.outbox.push_back(ToControl::Frozen(verdict));
+        if counting.is_none() {
+            self.outbox.push_back(ToControl::Frozen(verdict));
+        }
         self.frozen = Some(Frozen {
             scope,
             prepared,
@@ -104,7 +113,28 @@ impl<R: Rules + Copy> Shard<R> {
             logs_parts: false,
             parts_lsn: None,
             are_parts_reported: false,
+            counting,
+            changes: None,
         });
+    }
+
+    /// Counts a slice on of what the roll back changes whose scope is frozen, and answers at the end.
+    fn count_scope(&mut self) {
+        let Some(frozen) = &mut self.frozen else {
+            return;
+        };
+        let (Some(counting), Scope::RollBack(row)) = (&mut frozen.counting, &frozen.scope) else {
+            return;
+        };
+        let Some(counted) = self.versions.count_changes(row, counting) else {
+            return;
+        };
+        frozen.counting = None;
+        frozen.changes = counted.ok();
+        let verdict = counted
+            .map(|_| ())
+            .map_err(|refused| (refused, Version::ZERO));
+        self.outbox.push_back(ToControl::Frozen(verdict));
     }
 
     fn queue_parts(&mut self, version: Version) {
@@ -243,6 +273,7 @@ impl<R: Rules + Copy> Shard<R> {
 
     /// What follows from what has become durable.
     fn turn(&mut self) {
+        self.count_scope();
         self.log_queue();
         let durable_lsn = self.log.durable_lsn();
         if let Some(frozen) = &mut self.frozen {
@@ -356,7 +387,11 @@ impl<R: Rules + Copy> Shard<R> {
         if self.log.has_failed() {
             return None;
         }
+        let open_bytes = self.log.open_bytes();
         if let Some(write) = self.log.write(retention_us) {
+            if matches!(write.of, WriteOf::Batch(_)) {
+                self.pacing.padded(write.bytes.len() - open_bytes);
+            }
             self.save_slices();
             return Some(ShardWrite {
                 of: ShardWriteOf::Log(write.of),

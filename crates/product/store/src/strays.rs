@@ -265,6 +265,7 @@ mod tests {
             lsn,
             crc: 1,
             sectors: 0,
+            loose_bytes: None,
             directory: None,
         });
         UsedFor::Log { shard, order, end }

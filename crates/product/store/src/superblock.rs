@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   0 u32 magic "ERBS"
-//!   4 u32 version of the format: 2
+//!   4 u32 version of the format: 3
 //!   8 u64 id of the store
 //!  16 u64 generation: how often superblocks were written
 //!  24 u64 bytes of the store
@@ -39,9 +39,12 @@ use crate::record::Seat;
 use crate::retention::Settings;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"ERBS");
-/// The format that this program writes, and the only one that it reads. In format 1 batches did not say what before them
-/// was durable.
-pub const FORMAT: u32 = 2;
+/// The format that this program writes. A start writes a superblock before anything else, so an older program does not
+/// open what it could not read.
+pub const FORMAT: u32 = 3;
+/// The oldest format that it reads: in format 2 ends of segments did not say how much of them is loose. In format 1
+/// batches did not say what before them was durable.
+pub const FORMAT_MIN: u32 = 2;
 /// Bytes that have something in them.
 const SECTOR: usize = 512;
 /// Copies that must be durable.
@@ -89,7 +92,9 @@ pub enum NoSuperblock {
     #[error("no superblock is readable: this is no store, or all four copies are damaged")]
     Absent,
     /// Another program's.
-    #[error("the store has format {0}, this program reads {FORMAT}: use the program that wrote it")]
+    #[error(
+        "the store has format {0}, this program reads {FORMAT_MIN} to {FORMAT}: use the program that wrote it, or a newer one"
+    )]
     Format(u32),
     /// Copies of different stores.
     #[error("superblocks of different stores lie in this one: it was overwritten in part")]
@@ -157,7 +162,7 @@ impl Superblock {
             return None;
         }
         let format = u32_at(bytes, 4);
-        if format != FORMAT {
+        if !(FORMAT_MIN..=FORMAT).contains(&format) {
             return Some(Err(NoSuperblock::Format(format)));
         }
         let layout = Layout {
@@ -295,6 +300,29 @@ mod tests {
         std::array::from_fn(|copy| Some(block(generations[copy]).encode(copy)))
     }
 
+    /// A copy as another program has written it.
+    fn of_format(format: u32, copy: usize) -> Vec<u8> {
+        let mut bytes = block(1).encode(copy);
+        put_at(&mut bytes, 4, &format.to_le_bytes());
+        let crc = sector_crc(&bytes, copy);
+        put_at(&mut bytes, SECTOR - 4, &crc.to_le_bytes());
+        bytes
+    }
+
+    #[test]
+    fn an_older_format_is_read_and_what_is_written_next_is_of_this_one() {
+        let older = std::array::from_fn(|copy| Some(of_format(FORMAT_MIN, copy)));
+        let (found, order) = Superblock::choose(&older).unwrap();
+        assert_eq!(found, block(1));
+        let mut write = SuperblockWrite::new(found, order);
+        let (copy, bytes) = write.write().unwrap();
+        assert_eq!(u32_at(&bytes, 4), FORMAT);
+        // A start whose superblock is on one copy so far: the older program does not open it any more, this one does.
+        let mut both = older;
+        both[copy] = Some(bytes);
+        assert_eq!(Superblock::choose(&both).unwrap().0, block(1));
+    }
+
     #[test]
     fn the_newest_is_chosen_and_those_that_lag_are_written_first() {
         let (chosen, order) = Superblock::choose(&copies([4, 5, 3, 5])).unwrap();
@@ -320,12 +348,10 @@ mod tests {
             .encode(2),
         );
         assert_eq!(Superblock::choose(&other), Err(NoSuperblock::Several));
-        let mut later = block(1).encode(0);
-        later[4] = 3;
-        let crc = sector_crc(&later, 0);
-        put_at(&mut later, SECTOR - 4, &crc.to_le_bytes());
-        let later = [Some(later), None, None, None];
-        assert_eq!(Superblock::choose(&later), Err(NoSuperblock::Format(3)));
+        for format in [FORMAT_MIN - 1, FORMAT + 1] {
+            let refused = Superblock::choose(&[Some(of_format(format, 0)), None, None, None]);
+            assert_eq!(refused, Err(NoSuperblock::Format(format)));
+        }
         // A copy of another place counts for none.
         let moved = [Some(block(1).encode(1)), None, None, None];
         assert_eq!(Superblock::choose(&moved), Err(NoSuperblock::Absent));

@@ -17,7 +17,7 @@ use crate::mistake::{Mistake, Rules};
 use crate::place::Place;
 use crate::usage::different;
 use crate::version::Version;
-use crate::versions::Versions;
+use crate::versions::{Versions, live_sectors};
 
 /// Most versions that one trim takes: its record is short, and it does not take long.
 pub const TRIMMED_MAX: usize = 4096;
@@ -241,6 +241,8 @@ impl<R: Rules> Versions<R> {
         self.cease(gone.into_iter(), rest.into_iter());
         if let Some(head) = kept.pop() {
             self.counts.older -= length - 1 - kept.len();
+            let before = live_sectors(self.index.get(spot).head());
+            self.count_live(before, live_sectors(head));
             self.index.replace(spot, &kept, head);
             self.note_gap(spot);
         }

@@ -31,6 +31,8 @@ pub(crate) struct Usage {
     expiries: Expiries,
     /// Records that have ceased to count.
     ceased: u64,
+    /// Sectors of all that count.
+    sectors: u64,
 }
 
 impl Usage {
@@ -56,6 +58,7 @@ impl Usage {
         if let Some(address) = place.address().filter(|_| place.expires()) {
             self.expiries.insert(address, expiry_ms);
         }
+        self.sectors += place.sectors();
         let number = self.segment(place);
         if let Some(needed) = number.and_then(|it| self.segments.get_mut(it as usize)) {
             needed.records += 1;
@@ -68,6 +71,7 @@ impl Usage {
         if let Some(address) = place.address().filter(|_| place.expires()) {
             self.expiries.remove(address);
         }
+        self.sectors -= place.sectors();
         let number = self.segment(place);
         let Some(needed) = number.and_then(|it| self.segments.get_mut(it as usize)) else {
             return;
@@ -97,6 +101,11 @@ impl Usage {
 
     pub(crate) fn expiries(&self) -> &Expiries {
         &self.expiries
+    }
+
+    /// Sectors of all records that count.
+    pub(crate) fn sectors(&self) -> u64 {
+        self.sectors
     }
 
     /// How many records have ceased to count.

@@ -14,8 +14,8 @@
 //!    before the row, a count that may meet a gap, a moment below the floor from which on writes are spared.
 //! 5. Counting back never goes over a version that was trimmed. A row leaves such a key alone: only one that
 //!    was deleted for keep-deleted can be so.
-//! 6. Memory stays below the limit: each row reserves a version for each key of its namespace until a sweep has
-//!    resolved all keys beyond it, and two such are kept back from writes.
+//! 6. Memory stays below the limit: what rows may still make is reserved, and two versions of each key are kept back
+//!    from writes. How much a row reserves stands in `roll_backs.rs`.
 //! 7. A read sees nothing above its cut.
 
 use std::collections::HashMap;
@@ -27,7 +27,8 @@ use crate::key::{INLINE_BYTES_MAX, Key, KeyHasher, Name};
 use crate::mistake::{Mistake, Rules, Sound};
 use crate::place::{Origin, Place};
 use crate::retention::Retention;
-use crate::rows::{RollBack, Rows, Target};
+use crate::roll_backs::changed;
+use crate::rows::Rows;
 use crate::sweep::Sweep;
 use crate::usage::{Usage, different};
 use crate::version::Version;
@@ -90,10 +91,12 @@ pub struct Page {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) older: usize,
+    /// Sectors of heads that are values.
+    live_sectors: u64,
     long_key_bytes: usize,
-    by_namespace: HashMap<u16, usize>,
-    /// Versions that rows may still make: id, keys at that time.
-    reserved: Vec<(Version, usize)>,
+    pub(crate) by_namespace: HashMap<u16, usize>,
+    /// Versions that rows may still make: id, and how many.
+    pub(crate) reserved: Vec<(Version, usize)>,
 }
 
 /// The keys of one shard.
@@ -107,7 +110,7 @@ pub struct Versions<R = Sound> {
     pub(crate) usage: Usage,
     /// The version clock.
     pub(crate) now_ms: u64,
-    memory_limit_bytes: usize,
+    pub(crate) memory_limit_bytes: usize,
     pub(crate) rules: R,
 }
 
@@ -177,11 +180,6 @@ impl<R: Rules> Versions<R> {
             + self.usage.expiries().len() * EXPIRY_BYTES_BUDGET
     }
 
-    fn reserved_bytes(&self) -> usize {
-        let versions: usize = self.counts.reserved.iter().map(|(_, keys)| keys).sum();
-        versions * VERSION_BYTES_BUDGET
-    }
-
     /// Resolves a key: what rows up to `until` do to it, once.
     pub(crate) fn resolve(&mut self, spot: Spot, bytes: &[u8], until: Version) {
         let entry = self.index.get(spot);
@@ -211,8 +209,25 @@ impl<R: Rules> Versions<R> {
     }
 
     pub(crate) fn push(&mut self, spot: Spot, held: Held) {
+        let before = live_sectors(self.index.get(spot).head());
+        self.count_live(before, live_sectors(held));
         self.index.push(spot, held);
         self.counts.older += 1;
+    }
+
+    /// A head has become another, or its record has moved: sectors of values before and now.
+    pub(crate) fn count_live(&mut self, before: u64, now: u64) {
+        self.counts.live_sectors += now;
+        self.counts.live_sectors -= before;
+    }
+
+    /// Why there is no space: what takes most of it is live, or what retention holds.
+    pub(crate) fn no_space(&self) -> Refused {
+        let live = self.counts.live_sectors;
+        if live > self.usage.sectors() / 2 {
+            return Refused::NoSpaceForLive;
+        }
+        Refused::NoSpace
     }
 
     pub(crate) fn view(&self, spot: Spot) -> View<'_> {
@@ -236,7 +251,7 @@ impl<R: Rules> Versions<R> {
     /// given once the watermark has passed that head.
     ///
     /// # Errors
-    /// [`Refused::Mismatch`], [`Refused::Full`], [`Refused::DigestTaken`].
+    /// [`Refused::Mismatch`], [`Refused::Full`], [`Refused::ManyVersions`], [`Refused::DigestTaken`].
     pub fn prepare(&mut self, key: Key<'_>, condition: Condition) -> Result<Option<Held>, Refused> {
         let spot = if self.rules.makes(Mistake::WriteUnresolved) {
             self.index.find(key).ok()
@@ -254,7 +269,10 @@ impl<R: Rules> Versions<R> {
         };
         let kept_back = ROWS_KEPT_BACK * VERSION_BYTES_BUDGET * (self.index.len() + 1);
         let wanted = self.budget_bytes() + self.reserved_bytes() + kept_back + bytes;
-        if wanted > self.memory_limit_bytes || older >= WRITTEN_MAX {
+        if older >= WRITTEN_MAX {
+            return Err(Refused::ManyVersions);
+        }
+        if wanted > self.memory_limit_bytes {
             return Err(Refused::Full);
         }
         Ok(head)
@@ -303,6 +321,7 @@ impl<R: Rules> Versions<R> {
     }
 
     pub(crate) fn add_key(&mut self, key: Key<'_>, head: Held, epoch: Version) -> Spot {
+        self.count_live(0, live_sectors(head));
         self.counts.long_key_bytes += long_bytes(key.bytes.len());
         *self.counts.by_namespace.entry(key.namespace).or_default() += 1;
         self.index.insert(key, head, epoch)
@@ -311,6 +330,7 @@ impl<R: Rules> Versions<R> {
     pub(crate) fn remove_key(&mut self, spot: Spot, key: Key<'_>) {
         let places = different(self.view(spot).all().map(|held| held.place));
         self.cease(places.into_iter(), std::iter::empty());
+        self.count_live(live_sectors(self.index.get(spot).head()), 0);
         self.counts.older -= self.index.older(spot).len();
         self.counts.long_key_bytes -= long_bytes(key.bytes.len());
         if let Some(count) = self.counts.by_namespace.get_mut(&key.namespace) {
@@ -360,7 +380,7 @@ impl<R: Rules> Versions<R> {
         }
     }
 
-    fn view_at(&self, spot: Spot, cut: Version) -> View<'_> {
+    pub(crate) fn view_at(&self, spot: Spot, cut: Version) -> View<'_> {
         if self.rules.makes(Mistake::CutPassed) {
             return self.view(spot);
         }
@@ -461,93 +481,14 @@ impl<R: Rules> Versions<R> {
         }
         Ok(page)
     }
+}
 
-    /// Whether a roll back may be given, before it gets its version.
-    ///
-    /// # Errors
-    /// [`Refused::Trimmed`], [`Refused::Future`], [`Refused::Busy`], [`Refused::Full`].
-    pub fn prepare_roll_back(&self, row: &RollBack) -> Result<(), Refused> {
-        let is_known = match row.target {
-            Target::Moment(moment) if moment >= row.id => return Err(Refused::Future),
-            Target::Moment(moment) => {
-                self.retention.knows(moment) || self.rules.makes(Mistake::FloorIgnored)
-            }
-            Target::Back(back) if self.rules.makes(Mistake::CountGrownAtOnce) => {
-                back < self.retention.min_count()
-            }
-            Target::Back(back) => back < self.retention.counted(),
-        };
-        let since = row.unless_written_since.unwrap_or(Version::MAX);
-        let is_spared_known =
-            since >= self.retention.floor() || self.rules.makes(Mistake::KeepBelowFloor);
-        if !is_known || !is_spared_known {
-            return Err(Refused::Trimmed);
-        }
-        if self.rows.is_full() {
-            return Err(Refused::Busy);
-        }
-        let wanted = self.keys_of(row.namespace) * VERSION_BYTES_BUDGET;
-        if self.budget_bytes() + self.reserved_bytes() + wanted > self.memory_limit_bytes {
-            return Err(Refused::Full);
-        }
-        Ok(())
+/// Sectors of a head that is a value.
+pub(crate) fn live_sectors(head: Held) -> u64 {
+    if head.place.is_deleted() {
+        return 0;
     }
-
-    /// How many keys a roll back would change, from a hash on, and where to go on; none: that were all.
-    pub fn would_change(
-        &mut self,
-        row: &RollBack,
-        from_hash: u64,
-        cut: Version,
-    ) -> (u64, Option<u64>) {
-        let (slice, next) = self.index.slice(from_hash);
-        let (mut bytes, mut count) = (Vec::new(), 0);
-        for (_, spot) in slice {
-            self.index.key_bytes(spot, &mut bytes);
-            let namespace = self.index.get(spot).name().namespace;
-            if namespace != row.namespace || !bytes.starts_with(&row.prefix) {
-                continue;
-            }
-            self.resolve(spot, &bytes, Version::MAX);
-            let changes = changed(&self.view_at(spot, cut), row, &self.rules).is_some();
-            count += u64::from(changes);
-        }
-        (count, next)
-    }
-
-    fn keys_of(&self, namespace: u16) -> usize {
-        self.counts
-            .by_namespace
-            .get(&namespace)
-            .copied()
-            .unwrap_or(0)
-    }
-
-    /// A roll back that is durable. Replay gives all of them first.
-    pub fn roll_back(&mut self, row: RollBack) {
-        let keys = self.keys_of(row.namespace);
-        self.counts.reserved.push((row.id, keys));
-        self.rows.add(row);
-    }
-
-    /// Roll backs that wait for a checkpoint.
-    #[must_use]
-    pub fn rows_len(&self) -> usize {
-        self.rows.len()
-    }
-
-    /// Replay is over: every row reserves for all keys that are there now. Replay gave rows before keys.
-    pub fn recovered(&mut self) {
-        let reserved = self.rows.all().iter();
-        self.counts.reserved = reserved
-            .map(|row| (row.id, self.keys_of(row.namespace)))
-            .collect();
-    }
-
-    /// All keys have been resolved beyond these rows: they make no version any more.
-    pub(crate) fn unreserve(&mut self, up_to: Version) {
-        self.counts.reserved.retain(|(id, _)| *id > up_to);
-    }
+    head.place.sectors()
 }
 
 /// What a key above 16 bytes takes beyond its entry.
@@ -556,40 +497,4 @@ fn long_bytes(length: usize) -> usize {
         return 0;
     }
     length + LONG_KEY_SLACK_BYTES
-}
-
-/// The version that a row gives a key with these versions, if it changes its source.
-fn changed(view: &View<'_>, row: &RollBack, rules: &impl Rules) -> Option<Held> {
-    let head = view.last()?;
-    let counts = |one: &Held| match one.place.origin() {
-        Origin::Written => true,
-        Origin::Restored => !rules.makes(Mistake::RestoreNotCounted),
-        Origin::RolledBack => false,
-    };
-    if let Some(since) = row.unless_written_since {
-        let mut later = view.all().rev().take_while(|one| one.version > since);
-        if later.any(|one| counts(&one)) {
-            return None;
-        }
-    }
-    let source = match row.target {
-        Target::Moment(moment) => view.at(moment).map(|held| held.place),
-        Target::Back(back) if rules.makes(Mistake::GapsIgnored) => {
-            let position = view.len().checked_sub(1 + back as usize);
-            position
-                .and_then(|position| view.get(position))
-                .map(|held| held.place)
-        }
-        Target::Back(back) => match view.back(back) {
-            Ok(held) => Some(held.place),
-            Err(Refused::Trimmed) => return None,
-            Err(_) => None,
-        },
-    };
-    let place = source.unwrap_or(Place::NOTHING).again(Origin::RolledBack);
-    let is_change = !place.has_source_of(head.place) || rules.makes(Mistake::NoOpCounts);
-    is_change.then_some(Held {
-        version: row.id,
-        place,
-    })
 }

@@ -25,16 +25,25 @@ pub enum Refused {
     /// The moment is not over yet, or not visible yet.
     #[error("that moment is in the future: ask for an earlier one")]
     Future,
-    /// Memory, or a key's versions, have reached their bound.
+    /// Index memory has reached its bound.
     #[error(
-        "there is no room for another version: wait until old ones are trimmed, or give more memory"
+        "index memory is full of keys and versions: wait until old ones are trimmed, delete keys, or give more memory"
     )]
     Full,
-    /// The store is full.
+    /// A key's versions have reached their bound.
+    #[error("the key has as many versions as writes may make: wait until old ones are trimmed")]
+    ManyVersions,
+    /// The store is full, most of it of versions that are no key's value any more.
     #[error(
-        "the store is full of what retention holds: wait until that ends, hold less, or make the store larger"
+        "the store is full of old versions that retention holds: wait until that ends, hold less, or make the store \
+         larger"
     )]
     NoSpace,
+    /// The store is full, most of it of keys' present values.
+    #[error(
+        "the store is full of live values: make it larger, or wait until deleted keys are forgotten"
+    )]
+    NoSpaceForLive,
     /// Too many roll backs wait for a checkpoint.
     #[error("too many roll backs wait for a checkpoint: repeat it later")]
     Busy,

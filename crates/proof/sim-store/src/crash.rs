@@ -294,7 +294,7 @@ impl World {
             }
             Ok(Written::Absent(_)) => Ok(None),
             Err(NotWritten::Busy | NotWritten::Frozen | NotWritten::Failed) => Ok(None),
-            Err(NotWritten::Refused(Refused::NoSpace, _)) => {
+            Err(NotWritten::Refused(Refused::NoSpace | Refused::NoSpaceForLive, _)) => {
                 self.met.refused += 1;
                 Ok(None)
             }
@@ -434,7 +434,8 @@ impl World {
                 self.end_snapshots();
                 Ok(())
             }
-            (_, Err(Refused::Busy)) | (Asked::Batch(_), Err(Refused::NoSpace)) => Ok(()),
+            (_, Err(Refused::Busy))
+            | (Asked::Batch(_), Err(Refused::NoSpace | Refused::NoSpaceForLive)) => Ok(()),
             (Asked::Other | Asked::Release(..), Ok(_) | Err(Refused::Locked)) => Ok(()),
             (Asked::Release(_, until_us), Err(Refused::NoSuch))
                 if self.node.store.control.run_us() >= *until_us =>

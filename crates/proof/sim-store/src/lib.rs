@@ -25,6 +25,7 @@ pub mod judge;
 pub mod model;
 mod node;
 pub mod oracle;
+mod padding;
 pub mod plan;
 mod play;
 mod pressed;

@@ -73,13 +73,15 @@ pub(crate) struct Node {
     pub(crate) monotonic_us: u64,
     /// What each shard's cache of values has; 0: it has none.
     cache_bytes: usize,
+    /// What the index of each shard may have.
+    memory_bytes: usize,
     /// What was under way at a crash may be unreadable in the next recovery and readable later.
     pub(crate) hides: bool,
     faults: Faults,
     pub(crate) rules: Broken,
 }
 
-fn layout(shards: u16, segments: u64) -> Layout {
+pub(crate) fn layout(shards: u16, segments: u64) -> Layout {
     let areas = (256 << 10) + 2 * AREA_BYTES;
     Layout {
         store_bytes: areas + segments * SEGMENT_BYTES,
@@ -110,7 +112,7 @@ impl Node {
 
     /// The same with so many segments, and what it keeps.
     pub(crate) fn format_with(
-        mut random: Rng,
+        random: Rng,
         shards: u16,
         segments: u64,
         settings: Settings,
@@ -118,6 +120,18 @@ impl Node {
         rules: Broken,
     ) -> Result<Self, String> {
         let layout = layout(shards, segments);
+        Self::format_as(random, layout, usize::MAX, settings, faults, rules)
+    }
+
+    /// The same with this layout, and with so much memory for the index of each shard.
+    pub(crate) fn format_as(
+        mut random: Rng,
+        layout: Layout,
+        memory_bytes: usize,
+        settings: Settings,
+        faults: Faults,
+        rules: Broken,
+    ) -> Result<Self, String> {
         layout.check().map_err(|error| error.to_string())?;
         let mut disk = Disk::new(layout.store_bytes as usize, random.u64(..));
         let block = Superblock::format(layout, STORE_ID, [7, 8]).keeping(settings);
@@ -132,8 +146,8 @@ impl Node {
             &mut disk,
             Hidden::new(),
             (&mut monotonic_us, &mut wall_us),
-            faults,
-            rules,
+            memory_bytes,
+            (faults, rules),
         )?;
         let wall = wall(&store, wall_us, monotonic_us)?;
         Ok(Self {
@@ -151,6 +165,7 @@ impl Node {
             wall_us,
             monotonic_us,
             cache_bytes: 0,
+            memory_bytes,
             hides: true,
             faults,
             rules,
@@ -400,8 +415,8 @@ impl Node {
             &mut self.disk,
             hidden,
             (&mut self.monotonic_us, &mut self.wall_us),
-            self.faults,
-            self.rules,
+            self.memory_bytes,
+            (self.faults, self.rules),
         )?;
         self.go_on(store)
     }
@@ -464,13 +479,14 @@ fn open(
     disk: &mut Disk,
     mut hidden: Hidden,
     (monotonic_us, wall_us): (&mut u64, &mut u64),
-    faults: Faults,
-    rules: Broken,
+    memory_bytes: usize,
+    (faults, rules): (Faults, Broken),
 ) -> Result<Opened<Broken>, String> {
     let mut faults = faults;
     loop {
         disk.set_faults(faults);
-        match open_once(random, disk, &mut hidden, *monotonic_us, rules, false) {
+        let opening = Opening::new(memory_bytes, rules);
+        match open_once(random, disk, &mut hidden, *monotonic_us, opening, false) {
             Ok(Some(store)) => {
                 disk.set_faults(Faults {
                     reads_fail: 0,
@@ -499,10 +515,9 @@ pub(crate) fn open_once(
     disk: &mut Disk,
     hidden: &mut Hidden,
     monotonic_us: u64,
-    rules: Broken,
+    mut opening: Opening<Broken>,
     is_repairing: bool,
 ) -> Result<Option<Opened<Broken>>, String> {
-    let mut opening = Opening::new(usize::MAX, rules);
     if is_repairing {
         opening = opening.repairing();
     }

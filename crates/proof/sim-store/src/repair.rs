@@ -15,6 +15,7 @@ use erb_sim_disk::{CrashMode, Faults};
 use erb_store::batch::{BATCH_ALIGN_BYTES, BATCH_HEAD_BYTES, Batch};
 use erb_store::entry::UsedFor;
 use erb_store::layout::{ALIGN_BYTES, Layout};
+use erb_store::opening::Opening;
 use erb_store::record::Seat;
 use erb_store::superblock::Superblock;
 use erb_store::{Origin, SCRUB_PERIOD_US, Version};
@@ -81,8 +82,8 @@ impl Node {
         let mut is_repairing = false;
         loop {
             let (random, disk, hidden) = (&mut self.random, &mut self.disk, &mut Hidden::new());
-            let (now_us, rules) = (self.monotonic_us, self.rules);
-            match open_once(random, disk, hidden, now_us, rules, is_repairing) {
+            let (now_us, opening) = (self.monotonic_us, Opening::new(usize::MAX, self.rules));
+            match open_once(random, disk, hidden, now_us, opening, is_repairing) {
                 Ok(Some(store)) => {
                     self.go_on(store)?;
                     return Ok(Some(is_repairing));

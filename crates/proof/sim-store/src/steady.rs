@@ -81,8 +81,12 @@ impl Steady {
     fn made(seed: u64, (shards, segments): (u16, u64), settings: Settings, rules: Broken) -> Self {
         let (random, faults) = (Rng::with_seed(seed), Faults::default());
         let node = Node::format_with(random, shards, segments, settings, faults, rules);
+        Self::begun(node.expect("a store can be formatted"))
+    }
+
+    pub(crate) fn begun(node: Node) -> Self {
         let mut steady = Self {
-            node: node.expect("a store can be formatted"),
+            node,
             next_ticket: 1,
             scrub_us: 1,
         };

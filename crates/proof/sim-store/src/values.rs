@@ -318,7 +318,7 @@ impl World {
                         self.written(&name, version, Vec::new())?;
                         true
                     }
-                    Err(NotWritten::Refused(Refused::NoSpace, _)) => true,
+                    Err(NotWritten::Refused(Refused::NoSpace | Refused::NoSpaceForLive, _)) => true,
                     _ => false,
                 };
             }

@@ -91,3 +91,22 @@ fn an_id_that_names_no_roll_back_of_these_keys_undoes_nothing() {
         ("new".into(), "stays".into())
     );
 }
+
+#[test]
+fn a_dry_run_counts_what_changes_and_no_key_that_stays_absent() {
+    let folder = folder();
+    let node = Node::start(&formatted(&folder, "96M", "1"));
+    let kv = |words: &[&str]| said(&[&["kv", words[0], &node.url], &words[1..]].concat());
+    kv(&["put", "gone", "once"]);
+    let moment = kv(&["put", "stays", "here"]);
+    kv(&["put", "between", "new"]);
+    kv(&["del", "between"]);
+    kv(&["del", "gone"]);
+    kv(&["put", "new", "new"]);
+    let dry = ["rollback", "", "--to", moment.trim(), "--dry-run"];
+    // "gone" comes back and "new" goes; "between" is absent before and after.
+    assert_eq!(kv(&dry), "keys that would change: 2\n");
+    kv(&["rollback", "", "--to", moment.trim(), "--yes"]);
+    assert_eq!(kv(&dry), "keys that would change: 0\n");
+    assert_eq!(kv(&["ls"]).lines().count(), 2);
+}

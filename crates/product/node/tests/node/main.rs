@@ -5,6 +5,7 @@ mod edges;
 mod history;
 mod hostile;
 mod hosts;
+mod padding;
 mod peer;
 mod space;
 

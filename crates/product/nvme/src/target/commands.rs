@@ -264,6 +264,7 @@ impl Connection {
             }
             Ok(answer) => io::reply(&sqe, answer),
             Err(Refused::Mismatch(head)) => Reply::result(Status::MISMATCH, head),
+            Err(Refused::Full(by)) => Reply::result(Status::CAPACITY, by.result()),
             Err(refused) => Reply::of(refused.status()),
         };
         self.reply(cx, id, reply);

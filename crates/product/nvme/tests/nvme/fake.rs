@@ -8,6 +8,7 @@ use erb_nvme::backend::{
     MarkKind, Operation, Refused, Request, Retention, RollBack, Selector, Target, Ticket, Write,
 };
 use erb_nvme::layout;
+use erb_nvme::status::Filled;
 use sha2::{Digest, Sha256};
 
 use crate::dice::Dice;
@@ -185,7 +186,7 @@ impl Fake {
         must: bool,
     ) -> Result<Answer, Refused> {
         if self.is_full && !request.may_use_reserve {
-            return Err(Refused::Full);
+            return Err(Refused::Full(Filled::Retained));
         }
         let keys = writes.iter();
         let keys = keys.map(|write| self.check(request.namespace, write, must));

@@ -5,7 +5,7 @@ use erb_nvme::backend::Target as RollTo;
 use erb_nvme::backend::{Change, Condition, Head, Key, RollBack, Selector, Write};
 use erb_nvme::client::calls;
 use erb_nvme::layout::{self, ListingRequest};
-use erb_nvme::status::Status;
+use erb_nvme::status::{Filled, Status};
 use sha2::{Digest, Sha256};
 
 use crate::world::{ALICE, World};
@@ -381,6 +381,8 @@ fn a_full_store_says_so_to_writers_and_goes_on_for_restorers() {
     let (_, writer) = world.controller(crate::world::WRITER);
     world.target.backend().is_full = true;
     let put = calls::put_value(1, b"k", vec![1], None);
-    assert_eq!(world.call(writer, put.clone()).status, Status::CAPACITY);
+    let refused = world.call(writer, put.clone());
+    assert_eq!(refused.status, Status::CAPACITY);
+    assert_eq!(Filled::of_result(refused.result), Filled::Retained);
     assert!(world.call(alice, put).status.is_ok());
 }
