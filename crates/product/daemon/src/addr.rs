@@ -35,17 +35,37 @@ impl FromStr for RedisAddr {
         if let Some(path) = text.strip_prefix("unix:") {
             return Ok(Self::Unix(PathBuf::from(path)));
         }
-        let found = text.to_socket_addrs().map(|mut all| all.next());
-        match found {
-            Ok(Some(address)) => Ok(Self::Tcp(address)),
-            Ok(None) => Err(Error::Usage(format!(
-                "{text:?} resolves to no address; write HOST:PORT or unix:PATH"
-            ))),
-            Err(error) => Err(Error::Usage(format!(
-                "{text:?} is no address of a Redis ({error}); write HOST:PORT or unix:PATH"
-            ))),
+        if !is_written_right(text) {
+            return Err(Error::Usage(format!(
+                "{text:?} is no address of a Redis; write HOST:PORT, [IPV6]:PORT or unix:PATH"
+            )));
         }
+        // What is written right may be known a moment later: a name server that does not answer is no mistake.
+        let unknown = |reason: String| Error::Redis {
+            address: text.to_owned(),
+            reason: format!(
+                "the name cannot be resolved: {reason}; see to the name server or /etc/hosts, or correct --redis"
+            ),
+        };
+        let mut found = text
+            .to_socket_addrs()
+            .map_err(|error| unknown(error.to_string()))?;
+        let first = found.next().map(Self::Tcp);
+        first.ok_or_else(|| unknown("it has no address".to_owned()))
     }
+}
+
+/// Whether it is a numeric address with a port, or a name with one.
+fn is_written_right(text: &str) -> bool {
+    let is_name = |host: &str| {
+        !host.is_empty()
+            && !host.contains(|letter: char| letter.is_whitespace() || ":[]/".contains(letter))
+    };
+    let named = || {
+        let (host, port) = text.rsplit_once(':')?;
+        Some(is_name(host) && port.parse::<u16>().is_ok())
+    };
+    text.parse::<SocketAddr>().is_ok() || named().unwrap_or(false)
 }
 
 impl fmt::Display for RedisAddr {
@@ -71,7 +91,30 @@ mod tests {
         let unix: RedisAddr = "unix:/run/redis.sock".parse().unwrap();
         assert_eq!(unix, RedisAddr::Unix("/run/redis.sock".into()));
         assert_eq!(unix.port(), None);
-        assert!("127.0.0.1".parse::<RedisAddr>().is_err());
-        assert!("127.0.0.1:port".parse::<RedisAddr>().is_err());
+    }
+
+    #[test]
+    fn what_is_written_wrongly_is_told_from_a_name_that_is_not_known_now() {
+        for wrong in [
+            "127.0.0.1",
+            "127.0.0.1:port",
+            "redis:70000",
+            ":6379",
+            "::1:6379",
+            "two words:6379",
+            "http://redis:6379",
+        ] {
+            let found = wrong.parse::<RedisAddr>();
+            assert!(matches!(found, Err(Error::Usage(_))), "{wrong}: {found:?}");
+        }
+        // RFC 6761: no name server knows it.
+        let name = "redis.invalid:6379";
+        match name.parse::<RedisAddr>() {
+            Err(Error::Redis { address, reason }) => {
+                assert_eq!(address, name);
+                assert!(reason.contains("cannot be resolved"), "{reason}");
+            }
+            other => panic!("{other:?}"),
+        }
     }
 }

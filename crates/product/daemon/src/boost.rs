@@ -20,8 +20,8 @@ use crate::addr::RedisAddr;
 use crate::credentials::CredentialSource;
 use crate::journal::{JournalPlace, LateJournal, new_id};
 use crate::preflight::{
-    check_devices, check_kernel, check_listener, check_no_xdp, check_privileges, check_redis,
-    check_whose, check_write_rights, whose_listeners,
+    check_answers, check_devices, check_kernel, check_listener, check_no_xdp, check_privileges,
+    check_redis, check_whose, check_write_rights, whose_listeners,
 };
 use crate::privilege::{as_at_work, raise_reserve};
 use crate::rundir::{Notes, RunDir, is_bpffs, netns_inode};
@@ -67,6 +67,8 @@ pub struct BoostConfig {
     pub timing: bool,
     /// Take the place of a daemon of the same build too.
     pub take_over: bool,
+    /// Also where nothing would be answered, however long it runs.
+    pub anyway: bool,
 }
 
 /// Where metrics are served over HTTP.
@@ -206,11 +208,19 @@ fn check(config: &BoostConfig) -> Result<Checked> {
         Some(path) => RunDir::new(path),
         None => RunDir::of_device(&first.name)?,
     };
+    // One that holds no lock here any more is seen by its process alone.
+    if !run_dir.is_locked() {
+        run_dir.check_not_cut_off()?;
+    }
     let taken = run_dir.is_locked() || run_dir.has_pins();
     if !taken {
         check_no_xdp(&devices)?;
     }
     let (redis, port) = check_redis(&config.redis, &config.credentials, config.port)?;
+    // What is at work already needs a daemon, whatever Redis has become.
+    if !taken && !config.anyway {
+        check_answers(&config.redis, &redis)?;
+    }
     if config.write_back.is_some() {
         check_write_rights(&config.redis, &config.credentials)?;
     }

@@ -77,6 +77,21 @@ pub enum Error {
         /// What it waits for, and what ends that.
         advice: String,
     },
+    /// A daemon is at work, and cannot be spoken to.
+    #[error(
+        "process {pid} is the daemon of {run_dir} and at work, but its socket there is gone, so it cannot be asked: \
+         `kill {pid}` detaches, and it leaves with the last connection that needs it; the same again resets those and \
+         leaves at once"
+    )]
+    CutOff {
+        /// Run directory.
+        run_dir: PathBuf,
+        /// Its process.
+        pid: u32,
+    },
+    /// Nothing would be answered, however long one waits.
+    #[error("{0}; `erb boost --anyway` boosts all the same")]
+    AnswersNothing(String),
     /// A daemon detaches, and connections still need it.
     #[error(
         "a detach is under way in {run_dir}: {translated} connections still need translation, and the \

@@ -113,7 +113,9 @@ pub fn watch() -> io::Result<()> {
     loop {
         let is_beat = |for_ms| is_readable(&beats, for_ms);
         if let Some(seen) = silence(is_beat, || Seen::of(&thread))? {
-            eprintln!(
+            // A log that takes nothing is no reason to let it stand.
+            let _ = writeln!(
+                io::stderr(),
                 "erb: the daemon stood still for {SILENCE_MS} ms ({seen}) and is ended: see erb status"
             );
             return end(&daemon);

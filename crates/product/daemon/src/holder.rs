@@ -53,6 +53,28 @@ pub(crate) fn stuck(proc: &Path, lock: &Path) -> Option<Stuck> {
     })
 }
 
+/// The process that holds the lock on this file, which may be deleted since; none: none does, or it cannot be told.
+pub(crate) fn holder(proc: &Path, lock: &Path) -> Option<u32> {
+    let folder = lock.parent()?;
+    let lock = folder.canonicalize().ok()?.join(lock.file_name()?);
+    let deleted = format!("{} (deleted)", lock.display());
+    numbers(proc).find(|pid| {
+        let process = proc.join(pid.to_string());
+        numbers(&process.join("fd")).any(|fd| {
+            let open = fs::read_link(process.join(format!("fd/{fd}"))).unwrap_or_default();
+            let is_it = open == lock || open.as_os_str() == deleted.as_str();
+            is_it && holds(&process.join(format!("fdinfo/{fd}")))
+        })
+    })
+}
+
+/// Whether the whole file is locked by this descriptor, not shared as by a process that only looks (proc_pid_fdinfo(5)).
+fn holds(fdinfo: &Path) -> bool {
+    let text = proc::text(fdinfo).unwrap_or_default();
+    let mut locks = text.lines().filter_map(|line| line.strip_prefix("lock:"));
+    locks.any(|lock| lock.contains("FLOCK") && lock.contains("WRITE"))
+}
+
 /// Names of a folder that are numbers.
 fn numbers(folder: &Path) -> impl Iterator<Item = u32> + use<> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();

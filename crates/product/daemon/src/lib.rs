@@ -23,6 +23,7 @@ mod journal_disk;
 mod keeper;
 mod kmod;
 mod kmod_keeper;
+pub mod log;
 mod machine;
 pub mod mounts;
 mod owned;

@@ -198,6 +198,19 @@ pub fn check_redis(
     Ok((state, port))
 }
 
+/// Checks that ERB will answer in this Redis's place sooner or later.
+///
+/// # Errors
+/// [`Error::AnswersNothing`] if it never will.
+pub fn check_answers(address: &RedisAddr, state: &RedisState) -> Result<()> {
+    match state.is_never_served() {
+        Some(why) => Err(Error::AnswersNothing(format!(
+            "ERB would answer nothing at {address}: {why}"
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// Checks that the daemon's user may do what a drain does: without DISCARD the feed would hang in its own trial.
 ///
 /// # Errors
@@ -337,10 +350,9 @@ pub fn read_redis(address: &RedisAddr, source: &CredentialSource) -> Result<Redi
     {
         "set".clone_into(password);
     }
-    Ok(RedisFacts {
-        state: RedisState::of(&replies[2..]),
-        settings,
-    })
+    let mut state = RedisState::of(&replies[2..]);
+    state.user = source.user().map(str::to_owned);
+    Ok(RedisFacts { state, settings })
 }
 
 /// Checks that something listens on the port in the caller's network namespace.

@@ -186,6 +186,27 @@ pub fn connections(sweep: &SweepReport) -> ConnectionsReport {
     }
 }
 
+/// What a dead daemon has left in the table, as far as entries tell by themselves.
+#[must_use]
+pub fn connections_left(views: &[abi::ConnView]) -> ConnectionsReport {
+    let count = |is_such: &dyn Fn(&abi::ConnView) -> bool| {
+        let count = views.iter().filter(|view| is_such(view)).count();
+        u32::try_from(count).unwrap_or(u32::MAX)
+    };
+    let of = |state: abi::erb_conn_state| count(&|view| u32::from(view.state) == state);
+    ConnectionsReport {
+        total: count(&|_| true),
+        new: of(abi::CONN_NEW),
+        fast: of(abi::CONN_FAST),
+        bypass: of(abi::CONN_BYPASS),
+        old: of(abi::CONN_OLD),
+        closing: count(&|view| u32::from(view.flags) & abi::CONN_F_CLOSING != 0),
+        translated: count(&|view| view.in_delta != 0 || view.out_delta != 0),
+        unacked: 0,
+        unseen: 0,
+    }
+}
+
 /// What waits, at this time.
 #[must_use]
 pub const fn waiting(state: HoldingState, now: u64) -> WaitingReport {
@@ -394,6 +415,31 @@ mod tests {
             why: "the client does not read its replies".to_owned(),
         };
         assert_eq!(report.clients, [line]);
+    }
+
+    #[test]
+    fn what_a_dead_daemon_left_is_counted_by_its_entries() {
+        let view = |state: abi::erb_conn_state, flags, in_delta| abi::ConnView {
+            key: abi::conn_key::default(),
+            cookie: 1,
+            state: state as u8,
+            flags,
+            in_delta,
+            out_delta: 0,
+            requests: 0,
+            replies: 0,
+        };
+        let views = [
+            view(abi::CONN_FAST, 0, 7),
+            view(abi::CONN_FAST, abi::CONN_F_CLOSING as u8, 0),
+            view(abi::CONN_OLD, 0, 0),
+        ];
+        let found = connections_left(&views);
+        assert_eq!(
+            (found.total, found.fast, found.old, found.new),
+            (3, 2, 1, 0)
+        );
+        assert_eq!((found.closing, found.translated), (1, 1));
     }
 
     #[test]

@@ -14,8 +14,9 @@
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use erb_datapath::{Attached, Device, JournalSink, VlanOffload};
 use nix::errno::Errno;
@@ -29,6 +30,10 @@ use crate::{Error, Result, holder, mounts, proc};
 /// Who looks whether the lock is free holds it for a moment: it is tried again as often, so far apart.
 const LOCK_TRIES: u32 = 3;
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
+
+/// A daemon that begins has its lock this much sooner than its socket at most, and one that ends as much longer.
+const CUT_OFF_AFTER: Duration = Duration::from_secs(2);
+const CUT_OFF_LOOK: Duration = Duration::from_millis(20);
 
 /// Where run directories are made unless `--run-dir` says otherwise.
 pub const RUN_ROOT: &str = "/run/erb";
@@ -176,12 +181,25 @@ impl RunDir {
             return Err(Self::new(root).not_permitted());
         }
         // Labs keep theirs one level below.
-        let mut found: Vec<PathBuf> = [root.to_path_buf(), root.join("lab")]
-            .iter()
+        let entries = [root.to_path_buf(), root.join("lab")]
+            .into_iter()
             .filter_map(|folder| fs::read_dir(folder).ok())
-            .flat_map(|entries| entries.flatten().map(|entry| entry.path()))
-            .filter(|path| path.join("lock").exists())
-            .collect();
+            .flat_map(|entries| entries.flatten().map(|entry| entry.path()));
+        let mut found = Vec::new();
+        for path in entries {
+            // A folder that was emptied has its mount yet.
+            let is_boost = path
+                .join("lock")
+                .try_exists()
+                .map(|is_there| is_there || is_bpffs(&path.join("bpf")));
+            match is_boost {
+                Ok(true) => found.push(path),
+                Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                    return Err(Self::new(&path).not_permitted());
+                }
+                _ => {}
+            }
+        }
         found.sort();
         Ok(found.iter().map(|path| Self::new(path)).collect())
     }
@@ -239,6 +257,36 @@ impl RunDir {
             std::thread::sleep(LOCK_PAUSE);
         }
         Err(self.taken())
+    }
+
+    /// A daemon that is at work for this directory and cannot be spoken to, as what was in it was taken away: its
+    /// process. One that begins, or ends, is given the time to.
+    pub(crate) fn cut_off(&self) -> Option<u32> {
+        let until = Instant::now() + CUT_OFF_AFTER;
+        loop {
+            let pid = holder::holder(Path::new("/proc"), &self.path.join("lock"))?;
+            if UnixStream::connect(self.socket()).is_ok() {
+                return None;
+            }
+            if Instant::now() >= until {
+                return Some(pid);
+            }
+            std::thread::sleep(CUT_OFF_LOOK);
+        }
+    }
+
+    /// Refuses to work on a directory whose daemon cannot be spoken to.
+    ///
+    /// # Errors
+    /// [`Error::CutOff`] if there is such.
+    pub(crate) fn check_not_cut_off(&self) -> Result<()> {
+        match self.cut_off() {
+            Some(pid) => Err(Error::CutOff {
+                run_dir: self.path.clone(),
+                pid,
+            }),
+            None => Ok(()),
+        }
     }
 
     /// Why the lock is not to be had.
@@ -510,71 +558,5 @@ pub(crate) fn could_not(what: &str, path: &Path) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_lock_is_held_once() {
-        let path = std::env::temp_dir().join(format!("erb-lock-test-{}", std::process::id()));
-        let run_dir = RunDir::new(&path);
-        assert!(!run_dir.is_locked());
-        let held = run_dir.lock().unwrap();
-        assert!(run_dir.is_locked());
-        assert!(matches!(run_dir.lock(), Err(Error::AlreadyBoosted(_))));
-        drop(held);
-        assert!(!run_dir.is_locked());
-        run_dir.remove(false).unwrap();
-        assert!(!path.exists());
-    }
-
-    #[test]
-    fn the_boost_of_the_own_namespace_is_meant() {
-        let root = std::env::temp_dir().join(format!("erb-meant-test-{}", std::process::id()));
-        let make = |name: &str| {
-            fs::create_dir_all(root.join(name)).unwrap();
-            fs::write(root.join(name).join("lock"), "").unwrap();
-        };
-        let meant = |netns| {
-            let found = RunDir::meant_in(&root, netns).map_err(|error| error.to_string());
-            found.map(|(run_dir, others)| {
-                let name = |path: &Path| path.file_name().unwrap().to_string_lossy().into_owned();
-                let others: Vec<String> = others.iter().map(|path| name(path)).collect();
-                (name(run_dir.path()), others)
-            })
-        };
-        assert!(matches!(
-            RunDir::meant_in(&root, 7),
-            Err(Error::NotBoosted(_))
-        ));
-        make("eth0-5");
-        assert_eq!(meant(5), Ok(("eth0-5".to_owned(), vec![])));
-        assert_eq!(meant(7), Ok(("eth0-5".to_owned(), vec![])), "the only one");
-        make("eth0-7");
-        make("lab/one");
-        let others = vec!["eth0-5".to_owned(), "one".to_owned()];
-        assert_eq!(meant(7), Ok(("eth0-7".to_owned(), others)));
-        let several = meant(9).unwrap_err();
-        assert!(
-            several.contains("3 boosts in other network namespaces"),
-            "{several}"
-        );
-        make("eth1-7");
-        let several = meant(7).unwrap_err();
-        assert!(
-            several.contains("2 boosts in this network namespace"),
-            "{several}"
-        );
-        assert!(
-            several.contains("eth1-7") && !several.contains("eth0-5"),
-            "{several}"
-        );
-        fs::remove_dir_all(&root).unwrap();
-    }
-
-    #[test]
-    fn nothing_boosted() {
-        let run_dir = RunDir::new(Path::new("/nonexistent/erb"));
-        assert!(matches!(run_dir.notes(), Err(Error::NotBoosted(_))));
-        assert!(!run_dir.has_pins());
-    }
-}
+#[path = "rundir_tests.rs"]
+mod tests;

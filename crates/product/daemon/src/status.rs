@@ -11,10 +11,13 @@ use serde_json::json;
 
 use crate::clock::monotonic_ns;
 use crate::daemon::{Daemon, FillClient};
-use crate::report;
 use crate::rundir::{Notes, RunDir};
 use crate::server::Request;
-use crate::{Error, Result};
+use crate::{Error, Result, log, report};
+
+/// Why nothing is answered without a daemon, and the ways out.
+const DEAD: &str = "the daemon is dead: `erb boost` with the same arguments adopts what is there, `erb detach` takes \
+                    it away; connections go on meanwhile";
 
 const STATES: [&str; 4] = ["new", "fast", "bypass", "old"];
 
@@ -227,6 +230,7 @@ impl Daemon {
         if let Some(state) = core.redis_state() {
             status.notes = state.unseen_ports(boosted.notes.port);
             status.notes.extend(state.list_beyond_limit());
+            status.notes.extend(state.no_full_user());
             state.version.clone_into(&mut status.redis.version);
             state.role.clone_into(&mut status.redis.role);
             status.redis.maxmemory = state.maxmemory;
@@ -236,6 +240,7 @@ impl Daemon {
             status.redis.timeout_s = state.timeout_s;
         }
         status.notes.extend(unseen);
+        status.notes.extend(log::trouble());
         Ok(status)
     }
 }
@@ -295,7 +300,7 @@ fn base_status(
             traced,
         },
         serving: false,
-        not_serving: vec!["the daemon is dead: `erb boost` again, or `erb detach`".to_owned()],
+        not_serving: vec![DEAD.to_owned()],
         notes: Vec::new(),
         gate_open: control.gate_seen() == control.gate_ack(),
         admitting: control.admit() == 1 && control.stopping() == 0,
@@ -328,8 +333,10 @@ fn base_status(
 /// The report when no daemon answers but programs are still at work.
 ///
 /// # Errors
-/// [`Error::NotBoosted`] if there are none, [`Error::LeftBehind`] if a boost was interrupted.
+/// [`Error::NotBoosted`] if there are none, [`Error::LeftBehind`] if a boost was interrupted, [`Error::CutOff`] if a
+/// daemon is there that cannot be spoken to.
 pub fn status_without_daemon(run_dir: &RunDir) -> Result<Status> {
+    run_dir.check_not_cut_off()?;
     let notes = run_dir.notes();
     if matches!(notes, Err(Error::NotBoosted(_))) || !run_dir.has_pins() {
         let path = run_dir.path().to_path_buf();
@@ -347,10 +354,10 @@ pub fn status_without_daemon(run_dir: &RunDir) -> Result<Status> {
         .map_or(0, |attached| attached.device.ifindex);
     let datapath = erb_datapath::Datapath::open(&run_dir.pins(), first)?;
     // A sweep would count absences; only the daemon may.
-    base_status(
-        run_dir,
-        &notes,
-        &datapath,
-        &erb_datapath::SweepReport::default(),
-    )
+    let nothing = erb_datapath::SweepReport::default();
+    let status = base_status(run_dir, &notes, &datapath, &nothing)?;
+    Ok(Status {
+        connections: report::connections_left(&datapath.conn_views()),
+        ..status
+    })
 }

@@ -59,8 +59,10 @@ impl Daemon {
 /// `wait` for the last connection that needs translation.
 ///
 /// # Errors
-/// [`Error::NotBoosted`] if there is nothing, [`Error::AlreadyBoosted`] if a daemon is at work.
+/// [`Error::NotBoosted`] if there is nothing, [`Error::AlreadyBoosted`] if a daemon is at work, [`Error::CutOff`] if
+/// one is that cannot be spoken to.
 pub fn detach_without_daemon(run_dir: &RunDir, losses: Losses, wait: Duration) -> Result<Detached> {
+    run_dir.check_not_cut_off()?;
     if !run_dir.path().exists() {
         return Err(Error::NotBoosted(run_dir.path().to_path_buf()));
     }

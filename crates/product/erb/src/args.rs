@@ -161,7 +161,7 @@ pub struct ToolArgs {
 pub struct Which {
     /// Run directory of the boost [default: of the only one of this network namespace, or of the only
     /// one there is].
-    #[arg(long, value_name = "DIR", value_parser = absolute())]
+    #[arg(long, value_name = "DIR", value_parser = absolute_text())]
     pub run_dir: Option<PathBuf>,
 }
 
@@ -341,7 +341,7 @@ pub struct BoostArgs {
     #[arg(long, value_enum, default_value_t = Tier::Auto)]
     pub tier: Tier,
     /// Where lock, control socket, log and pins are kept [default: /run/erb/IF-NAMESPACE].
-    #[arg(long, value_name = "DIR", value_parser = absolute())]
+    #[arg(long, value_name = "DIR", value_parser = absolute_text())]
     pub run_dir: Option<PathBuf>,
     /// Log file of the daemon [default: `log` in the run directory; standard error with
     /// --foreground].
@@ -364,6 +364,10 @@ pub struct BoostArgs {
     /// Take the place of a daemon that is at work, of the same build too. No connection notices.
     #[arg(long)]
     pub take_over: bool,
+    /// Boost although nothing will be answered, as with a Redis Cluster node: memory is taken, and every request is
+    /// looked at and passed on.
+    #[arg(long)]
+    pub anyway: bool,
     /// Stay in the foreground.
     #[arg(long)]
     pub foreground: bool,
@@ -397,7 +401,7 @@ pub struct DoctorArgs {
     pub port: Option<u16>,
     /// Folder of a journal (`erb boost --journal-dir`) in which to look for SETs that a loss of power has left; those
     /// of boosts at work and below /var/lib/erb/journal are looked at anyway.
-    #[arg(long, value_name = "DIR", value_parser = absolute())]
+    #[arg(long, value_name = "DIR", value_parser = absolute_text())]
     pub journal_dir: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
@@ -512,6 +516,17 @@ pub fn absolute() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().try_map(std::path::absolute)
 }
 
+/// The same of what is written down, as JSON, or named to the kernel as text.
+pub fn absolute_text() -> impl TypedValueParser<Value = PathBuf> {
+    absolute().try_map(|path| match path.to_str() {
+        Some(_) => Ok(path),
+        None => Err(format!(
+            "{} is no UTF-8: take a folder whose whole path is",
+            path.display()
+        )),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -535,6 +550,33 @@ mod tests {
                 let line = [&["erb", tool], words].concat();
                 assert!(Cli::try_parse_from(&line).is_ok(), "{line:?}");
             }
+        }
+    }
+
+    #[test]
+    fn a_folder_that_is_written_down_is_one_that_can_be() {
+        use std::os::unix::ffi::OsStringExt;
+        let odd = || OsString::from_vec(b"/run/erb\xff".to_vec());
+        for words in [
+            &["boost", "--dev", "a", "--redis", "b", "--run-dir"][..],
+            &["boost", "--dev", "a", "--redis", "b", "--journal-dir"],
+            &["status", "--run-dir"],
+            &["detach", "--run-dir"],
+            &["trace", "--run-dir"],
+            &["top", "--run-dir"],
+        ] {
+            let line = || ["erb"].iter().chain(words).map(OsString::from);
+            let refused = Cli::try_parse_from(line().chain([odd()])).expect_err("a refusal");
+            assert_eq!(
+                refused.exit_code(),
+                i32::from(crate::exit::USAGE),
+                "{words:?}"
+            );
+            assert!(refused.to_string().contains("UTF-8"), "{refused}");
+            assert!(
+                Cli::try_parse_from(line().chain(["/run/erb".into()])).is_ok(),
+                "{words:?}"
+            );
         }
     }
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
+use erb_daemon::log::{self, Log};
 use erb_daemon::{
     Allowed, BoostConfig, Daemon, Error, JournalPlace, Notes, Request, Result, RunDir, STATE_ROOT,
     Taken, drop_privileges, enter_base_mount_namespace, request,
@@ -82,8 +83,21 @@ pub fn run(args: &BoostArgs) -> Result<ExitCode> {
                 let _ = sd_notify::notify(false, &[NotifyState::MainPid(pid)]);
             }
             mention(&report);
-            mention(&format!("{}\n", wait_until_serving(&RunDir::new(&run_dir))));
-            Ok(ExitCode::SUCCESS)
+            // Of a reload it is no child: its parent ended at once.
+            let ended = || match is_reload(args) {
+                true => (!is_there(pid)).then(|| "has ended".to_owned()),
+                false => ended(&mut daemon),
+            };
+            match wait_until_serving(&RunDir::new(&run_dir), ended) {
+                Ok(said) => {
+                    mention(&format!("{said}\n"));
+                    Ok(ExitCode::SUCCESS)
+                }
+                Err(why) => {
+                    eprintln!("error: {why}");
+                    Ok(ExitCode::from(exit::FAILED))
+                }
+            }
         }
         Ok(Announcement::Failed { error, code }) => {
             eprintln!("error: {error}");
@@ -99,20 +113,64 @@ pub fn run(args: &BoostArgs) -> Result<ExitCode> {
     }
 }
 
-/// Waits until new connections can be answered; says so, or why not yet.
-fn wait_until_serving(run_dir: &RunDir) -> String {
+/// Waits until new connections can be answered; says so, or why not yet. What `ended` says is how the daemon has ended
+/// meanwhile.
+fn wait_until_serving(
+    run_dir: &RunDir,
+    mut ended: impl FnMut() -> Option<String>,
+) -> std::result::Result<String, String> {
     let until = Instant::now() + SERVING_MAX;
     loop {
         let why_not = match request::<Status>(run_dir, &Request::Status) {
-            Ok(status) if status.serving && status.admitting => return "serving".to_owned(),
-            Ok(status) => status.not_serving.join("; "),
-            Err(error) => error.to_string(),
+            Ok(status) if status.serving && status.admitting => {
+                return Ok(with_notes("serving", &status.notes));
+            }
+            Ok(status) => with_notes(&not_yet(&status.not_serving.join("; ")), &status.notes),
+            Err(error) => match ended() {
+                Some(how) => {
+                    return Err(format!(
+                        "the daemon {how} after it had begun: its log ({} unless --log names another) may say why, \
+                         `erb status` what it left at work; `erb boost` with the same arguments goes on with that, \
+                         `erb detach` takes it away",
+                        run_dir.log().display()
+                    ));
+                }
+                None => not_yet(&error.to_string()),
+            },
         };
         if Instant::now() >= until {
-            return format!("not serving yet: {why_not} (see `erb status`)");
+            return Ok(why_not);
         }
         std::thread::sleep(LOOK);
     }
+}
+
+fn not_yet(why: &str) -> String {
+    format!("not serving yet: {why} (see `erb status`)")
+}
+
+/// A word, and what else an operator should know.
+fn with_notes(word: &str, notes: &[String]) -> String {
+    let notes = notes.iter().map(|note| format!("\n  note: {note}"));
+    std::iter::once(word.to_owned()).chain(notes).collect()
+}
+
+/// How a process that was started here has ended; none: it has not.
+fn ended(child: &mut Child) -> Option<String> {
+    let status = child.try_wait().ok().flatten()?;
+    Some(format!("has ended ({status})"))
+}
+
+/// Whether there is such a process that has not ended.
+fn is_there(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    // After its name, which may have any letters.
+    stat.is_ok_and(|stat| {
+        let state = stat
+            .rsplit_once(") ")
+            .and_then(|(_, rest)| rest.chars().next());
+        !matches!(state, Some('Z' | 'X'))
+    })
 }
 
 /// This program again, with the words it was given, as a daemon that announces itself.
@@ -177,6 +235,7 @@ pub fn config(args: &BoostArgs) -> Result<BoostConfig> {
         metrics: args.watched.config(args.dashboard_details),
         timing: !args.no_timing,
         take_over: args.take_over,
+        anyway: args.anyway,
         tiers: match args.tier {
             Tier::Auto => WantedTiers::Best,
             Tier::Xdp => WantedTiers::Xdp,
@@ -252,7 +311,7 @@ fn run_daemon(args: &BoostArgs) -> ExitCode {
         })
         .is_err()
     {
-        eprintln!("error: {error}");
+        let _ = writeln!(std::io::stderr(), "error: {error}");
     }
     ExitCode::from(code)
 }
@@ -275,7 +334,9 @@ fn begin_log(args: &BoostArgs) {
         }
     }
     tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
+        .with_writer(|| Log)
+        // They would go where the message could not.
+        .log_internal_errors(false)
         .with_ansi(false)
         .with_target(false)
         .init();
@@ -284,22 +345,24 @@ fn begin_log(args: &BoostArgs) {
 /// Says how the start went and takes the place where the daemon works from.
 fn settle(args: &BoostArgs, daemon: &Daemon) -> Result<()> {
     let report = report(daemon);
-    if args.announce {
-        leave_terminal(args, daemon.run_dir())?;
+    if !args.announce {
+        if let Some(log) = &args.log {
+            log_to(log)?;
+        }
         drop_privileges()?;
-        announce(&Announcement::Started {
-            report,
-            run_dir: daemon.run_dir().to_path_buf(),
-            pid: std::process::id(),
-        })?;
-        return silence_output();
+        let trouble = log::trouble().map(|trouble| format!("  warning: {trouble}\n"));
+        mention(&(report + &trouble.unwrap_or_default()));
+        return Ok(());
     }
-    if let Some(log) = &args.log {
-        log_to(log)?;
-    }
+    // Whether it can be written stands in the status, which the parent reads.
+    leave_terminal(args, daemon.run_dir())?;
     drop_privileges()?;
-    mention(&report);
-    Ok(())
+    announce(&Announcement::Started {
+        report,
+        run_dir: daemon.run_dir().to_path_buf(),
+        pid: std::process::id(),
+    })?;
+    silence_output()
 }
 
 fn start(args: &BoostArgs) -> Result<Daemon> {
@@ -337,7 +400,11 @@ fn log_to(path: &Path) -> Result<()> {
             "could not open the log {} (--log names another)",
             path.display()
         )))?;
-    nix::unistd::dup2_stderr(file).map_err(Error::io("could not redirect the log"))
+    nix::unistd::dup2_stderr(file).map_err(Error::io("could not redirect the log"))?;
+    // The first line tells whether there can be others.
+    let (version, pid) = (env!("CARGO_PKG_VERSION"), std::process::id());
+    tracing::info!("erb {version} begins, process {pid}");
+    Ok(())
 }
 
 /// Nobody reads standard output any more once the start is announced.
@@ -420,4 +487,43 @@ fn report(daemon: &Daemon) -> String {
             .to_owned(),
     );
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_that_has_ended_is_no_success() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let run_dir = RunDir::new(folder.path());
+        let mut child = Command::new("false").spawn().expect("a process");
+        let limit = Duration::from_secs(30);
+        // Its parent has not heard of it yet.
+        erb_steady::wait_until(limit, "its end", || !is_there(child.id()));
+        let why = wait_until_serving(&run_dir, || ended(&mut child)).expect_err("its end is told");
+        assert!(why.contains("has ended (exit status: 1)"), "{why}");
+        assert!(why.contains("erb detach") && why.contains("log"), "{why}");
+    }
+
+    #[test]
+    fn one_that_lives_and_does_not_serve_yet_is_waited_for_and_then_left_to_itself() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let said = wait_until_serving(&RunDir::new(folder.path()), || None);
+        assert!(
+            said.expect("no error")
+                .starts_with("not serving yet: nothing is boosted")
+        );
+        assert!(is_there(std::process::id()));
+    }
+
+    #[test]
+    fn what_else_is_to_be_known_follows_on_lines_of_its_own() {
+        assert_eq!(with_notes("serving", &[]), "serving");
+        let notes = ["one".to_owned(), "two".to_owned()];
+        assert_eq!(
+            with_notes("serving", &notes),
+            "serving\n  note: one\n  note: two"
+        );
+    }
 }

@@ -27,6 +27,7 @@ pub fn run(args: &DoctorArgs) -> Result<ExitCode> {
     let code = code(&findings);
     let doctor = Doctor {
         errors: findings.count(Level::Error),
+        unknown: findings.count(Level::Unknown),
         warnings: findings.count(Level::Warning),
         findings: findings.told,
     };
@@ -48,16 +49,22 @@ fn code(findings: &Findings) -> u8 {
 }
 
 fn text(doctor: &Doctor) -> String {
-    let text = findings(&doctor.findings);
-    text + &match (doctor.errors, doctor.warnings) {
-        (0, 0) => "all is well: `erb boost` can answer at its best\n".to_owned(),
+    let sum = match (doctor.errors, doctor.warnings) {
+        (0, 0) if doctor.unknown > 0 => "nothing that is known hinders or slows a boost".to_owned(),
+        (0, 0) => "all is well: `erb boost` can answer at its best".to_owned(),
         (0, warnings) => {
-            format!("`erb boost` will work; {warnings} things make it slower or later\n")
+            format!("`erb boost` will work; {warnings} things make it slower or later")
         }
         (errors, warnings) => {
-            format!("{errors} things hinder a boost, {warnings} make it slower or later\n")
+            format!("{errors} things hinder a boost, {warnings} make it slower or later")
         }
-    }
+    };
+    let unknown = match doctor.unknown {
+        0 => String::new(),
+        1 => "; one thing could not be looked at".to_owned(),
+        count => format!("; {count} things could not be looked at"),
+    };
+    format!("{}{sum}{unknown}\n", findings(&doctor.findings))
 }
 
 /// A line for each.
@@ -65,10 +72,62 @@ pub fn findings(findings: &[Finding]) -> String {
     let line = |finding: &Finding| {
         let level = match finding.level {
             Level::Fine => "fine",
+            Level::Unknown => "unknown",
             Level::Warning => "warning",
             Level::Error => "ERROR",
         };
         format!("{level:<8} {:<10} {}\n", finding.subject, finding.text)
     };
     findings.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_could_not_be_looked_at_is_neither_fine_nor_left_out_of_the_sum() {
+        let sum = |errors, warnings, unknown| {
+            let doctor = Doctor {
+                errors,
+                findings: Vec::new(),
+                unknown,
+                warnings,
+            };
+            text(&doctor)
+        };
+        assert!(sum(0, 0, 0).starts_with("all is well"));
+        for (errors, warnings, unknown, words) in [
+            (
+                0,
+                0,
+                1,
+                "known hinders or slows a boost; one thing could not",
+            ),
+            (
+                0,
+                2,
+                1,
+                "2 things make it slower or later; one thing could not",
+            ),
+            (
+                1,
+                0,
+                3,
+                "1 things hinder a boost, 0 make it slower or later; 3 things could not",
+            ),
+        ] {
+            let said = sum(errors, warnings, unknown);
+            assert!(
+                said.contains(words) && !said.contains("all is well"),
+                "{said}"
+            );
+        }
+        let finding = Finding {
+            level: Level::Unknown,
+            subject: "firewall".to_owned(),
+            text: "not looked at".to_owned(),
+        };
+        assert!(findings(&[finding]).starts_with("unknown  firewall   not"));
+    }
 }

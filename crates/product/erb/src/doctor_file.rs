@@ -61,6 +61,7 @@ pub fn run(path: &Path, devices: &[String], json: bool) -> Result<ExitCode> {
     };
     let doctor = Doctor {
         errors: count(Level::Error),
+        unknown: count(Level::Unknown),
         warnings: count(Level::Warning),
         findings: told,
     };

@@ -21,7 +21,11 @@ pub const fn code(error: &Error) -> u8 {
             Watched::Taken(_) | Watched::Address { .. } => ADDRESS,
         },
         Error::NoListener(_) => NO_LISTENER,
-        Error::AlreadyBoosted(_) | Error::Stuck { .. } | Error::Detaching { .. } => ALREADY_BOOSTED,
+        Error::AlreadyBoosted(_)
+        | Error::Stuck { .. }
+        | Error::CutOff { .. }
+        | Error::Detaching { .. } => ALREADY_BOOSTED,
+        Error::AnswersNothing(_) => ANSWERS_NOTHING,
         Error::NotBoosted(_) | Error::LeftBehind(_) => NOT_BOOSTED,
         Error::AlreadyTraced(_) => ALREADY_TRACED,
         Error::OtherBuild { .. } => OTHER_VERSION,

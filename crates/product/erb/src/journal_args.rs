@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use crate::args::{LoginArgs, absolute};
+use crate::args::{LoginArgs, absolute_text};
 
 /// What is kept of SETs that wait for Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -36,7 +36,7 @@ pub struct KeptArgs {
     #[arg(long, value_enum)]
     pub journal: Option<JournalMode>,
     /// Folder of that journal; one boost has it [default: /var/lib/erb/journal/IF-PORT].
-    #[arg(long, value_name = "DIR", value_parser = absolute())]
+    #[arg(long, value_name = "DIR", value_parser = absolute_text())]
     pub journal_dir: Option<PathBuf>,
     /// Who writes it.
     #[arg(long, value_enum, default_value_t = SinkArg::Daemon)]

@@ -91,10 +91,11 @@ fn text(status: &Status) -> String {
 }
 
 fn head(out: &mut String, status: &Status) -> std::fmt::Result {
+    let (daemon, mode) = (daemon(status), &status.mode);
     writeln!(
         out,
-        "daemon       {} (pid {}), mode {}, {}",
-        status.daemon, status.pid, status.mode, status.run_dir
+        "daemon       {daemon}, mode {mode}, {}",
+        status.run_dir
     )?;
     for device in &status.devices {
         let mode = match device.mode {
@@ -158,9 +159,18 @@ fn head(out: &mut String, status: &Status) -> std::fmt::Result {
     lease(out, status)
 }
 
+/// What it does, and which process it is, if there is one.
+fn daemon(status: &Status) -> String {
+    match status.pid {
+        0 => status.daemon.clone(),
+        pid => format!("{} (pid {pid})", status.daemon),
+    }
+}
+
 fn lease(out: &mut String, status: &Status) -> std::fmt::Result {
     let lease = match status.lease_left_ms {
         left if left > 0 => format!("{left} ms left"),
+        _ if status.pid == 0 => "over: no daemon renews it".to_owned(),
         _ if status.connections.fast + status.connections.new == 0 => {
             "at rest, no connection to answer".to_owned()
         }

@@ -21,9 +21,8 @@ use erb_abi::{self as abi, SweepReport};
 use crate::client_list::{ClientLine, addresses, canonical};
 use crate::clock::MS;
 use crate::outside::{DataPath, Result, TcpPair};
-
-/// The user that a connection begins as.
-const DEFAULT_USER: &str = "default";
+use crate::rights::DEFAULT_USER;
+use crate::users::Users;
 
 /// After attaching, packets that passed before it are in the kernel after this time.
 const BEGIN_AFTER_NS: u64 = 200 * MS;
@@ -31,70 +30,6 @@ const BEGIN_AFTER_NS: u64 = 200 * MS;
 /// Between sweeps for connections that are not quiet or not answered yet, at first and at most.
 const PATIENCE_MIN_NS: u64 = 20 * MS;
 const PATIENCE_MAX_NS: u64 = 1000 * MS;
-
-/// What ACL LIST says of one user.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Rights {
-    on: bool,
-    full: bool,
-    no_password: bool,
-}
-
-/// What ACL LIST says.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Users(HashMap<String, Rights>);
-
-impl Users {
-    /// Reads the lines of ACL LIST.
-    fn of(lines: &[String]) -> Self {
-        let users = lines.iter().filter_map(|line| {
-            let mut words = line.split_whitespace();
-            let name = words
-                .next()
-                .filter(|word| *word == "user")
-                .and(words.next());
-            Some((name?.to_owned(), rights_of(words)))
-        });
-        Self(users.collect())
-    }
-
-    fn get(&self, user: &str) -> Rights {
-        self.0.get(user).copied().unwrap_or_default()
-    }
-
-    /// What a new connection may do without a password.
-    fn door(&self) -> abi::door {
-        match self.0.get(DEFAULT_USER) {
-            Some(default) if default.full && default.no_password => abi::DOOR_OPEN,
-            // Redis src/server.c, authRequired().
-            Some(default) if !default.no_password || !default.on => abi::DOOR_SHUT,
-            _ => abi::DOOR_UNKNOWN,
-        }
-    }
-}
-
-/// The rules behind a user's name (Redis src/acl.c, `ACLDescribeUser`). A rule that is not known, a
-/// selector's bracket among them, is taken for a restriction.
-fn rights_of<'a>(rules: impl Iterator<Item = &'a str>) -> Rights {
-    let mut found = Rights::default();
-    let (mut on, mut keys, mut channels, mut commands, mut other) =
-        (false, false, false, false, false);
-    for rule in rules {
-        match rule {
-            "on" => on = true,
-            "nopass" => found.no_password = true,
-            "~*" | "allkeys" => keys = true,
-            "&*" | "allchannels" => channels = true,
-            "+@all" | "allcommands" => commands = true,
-            "sanitize-payload" | "skip-sanitize-payload" => {}
-            password if password.starts_with('#') => {}
-            _ => other = true,
-        }
-    }
-    found.on = on;
-    found.full = on && keys && channels && commands && !other;
-    found
-}
 
 /// What a list means for one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,11 +108,12 @@ fn judge(row: &abi::admit_row, line: &ClientLine, users: &Users) -> Verdict {
             Verdict::Later
         };
     }
-    let rights = users.get(&line.user);
-    let is_proved = line.user != DEFAULT_USER || rights.no_password || row.authed != 0;
-    let (true, true) = (rights.full, is_proved) else {
+    let Some(rights) = users.get(&line.user).filter(|rights| rights.is_full()) else {
         return Verdict::Never;
     };
+    if line.user == DEFAULT_USER && !rights.no_password && row.authed == 0 {
+        return Verdict::Never;
+    }
     match (u16::try_from(line.db), line.resp) {
         (Ok(db), resp @ (2 | 3)) if db < u16::MAX => Verdict::Fast { db, resp },
         _ => Verdict::Never,
@@ -243,6 +179,9 @@ impl Admissions {
             tracing::info!("access rules changed: connections are admitted anew");
         }
         self.users = Users::of(acl);
+        if let Some(reason) = self.users.none_is_full() {
+            tracing::warn!("{reason}");
+        }
         self.acl = Some(acl.to_vec());
         // In this order: who reads the new epoch reads whether it is open, too.
         path.set_open(self.users.door());

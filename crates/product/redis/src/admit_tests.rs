@@ -124,6 +124,9 @@ fn only_users_with_full_rights_are_admitted() {
     for (rules, full) in [
         ("on #5e88 sanitize-payload ~* &* +@all", true),
         ("on nopass skip-sanitize-payload ~* &* +@all", true),
+        ("on nopass sanitize-payload ~* &* alldbs +@all", true),
+        ("on nopass sanitize-payload ~* &* db=0 +@all", false),
+        ("on nopass sanitize-payload ~* &* resetdbs +@all", false),
         ("off #5e88 ~* &* +@all", false),
         ("on #5e88 ~a* &* +@all", false),
         ("on #5e88 %R~* &* +@all", false),

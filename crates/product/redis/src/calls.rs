@@ -13,6 +13,8 @@ pub struct Calls {
     pub resetstat: u64,
     /// Calls of MODULE LOAD, LOADEX and UNLOAD so far: the command table may be another one.
     pub modules: u64,
+    /// Calls of ACL SETUSER, DELUSER and LOAD so far: what the daemon is told of may be less.
+    pub rights: u64,
     /// Microseconds of processor time that ACL LIST took so far.
     pub acl_list_us: u64,
     /// `total_commands_processed`: falls when CONFIG RESETSTAT came in between, whatever the calls say.
@@ -38,6 +40,9 @@ impl Calls {
             "cmdstat_swapdb" | "cmdstat_pfdebug" => self.unreported += calls(value),
             "cmdstat_config|resetstat" => self.resetstat = calls(value),
             "cmdstat_acl|list" => self.acl_list_us = part(value, "usec="),
+            "cmdstat_acl|setuser" | "cmdstat_acl|deluser" | "cmdstat_acl|load" => {
+                self.rights += calls(value);
+            }
             "cmdstat_module|load" | "cmdstat_module|loadex" | "cmdstat_module|unload" => {
                 self.modules += calls(value);
             }
@@ -56,6 +61,13 @@ impl Calls {
     /// Whether modules may have been loaded or unloaded since `before` was read.
     pub(crate) const fn may_hide_a_module(&self, before: &Self) -> bool {
         self.modules != before.modules
+            || self.resetstat != before.resetstat
+            || self.processed < before.processed
+    }
+
+    /// Whether rights of users may have changed since `before` was read.
+    pub(crate) const fn may_hide_rights(&self, before: &Self) -> bool {
+        self.rights != before.rights
             || self.resetstat != before.resetstat
             || self.processed < before.processed
     }

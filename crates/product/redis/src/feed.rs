@@ -15,7 +15,8 @@
 //!    SELECT before it was answered by `+OK`.
 //! 6. A PING's note of answered shares of the fence is read before the PING is queued.
 //! 7. What the user may not do ends the connection: nothing is half at work. What fills need is tried
-//!    before tracking is on.
+//!    before tracking is on. A user that may not read all keys is not told of all changes: each ACL LIST says
+//!    whether it still may (`users.rs`), and nothing is answered while it may not.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -407,7 +408,7 @@ impl<S: Read + Write> Feed<S> {
 
     /// The first answer about Redis's state.
     fn take_config(&mut self, reply: &Frame) {
-        self.state = RedisState::default();
+        self.state = RedisState::asked_as(self.user.clone());
         self.state.take_config(reply);
         self.quiet = self.state.tells_misses == Some(true);
         self.output_limit = error(reply).is_none().then_some(self.state.output_limit);

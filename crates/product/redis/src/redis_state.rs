@@ -5,6 +5,8 @@ use crate::calls::{Calls, calls, fields, word};
 use crate::client_list;
 use crate::output_limit;
 use crate::resp::{Frame, error, pairs, text};
+use crate::rights::DEFAULT_USER;
+use crate::users::{Users, hides_keys_from};
 use crate::write_state::WriteState;
 
 /// Oldest Redis: PEXPIRETIME and INFO with several sections came with it.
@@ -13,6 +15,9 @@ const VERSION_MIN: (u32, u32) = (7, 0);
 /// Modules that are known not to hear of keys that were looked for and not there, which no setting can keep from a
 /// module, and not to change what clients send: those that come with Redis 8, and Lua's of Valkey.
 const DEAF_MODULES: [&str; 6] = ["vectorset", "search", "ReJSON", "timeseries", "bf", "lua"];
+
+/// Of what no Valkey has.
+const NO_VALKEY: (u32, u32) = (u32::MAX, 0);
 
 /// The first two numbers of a version.
 fn numbers(version: &str) -> (u32, u32) {
@@ -74,11 +79,21 @@ pub struct RedisState {
     pub ports: Vec<u16>,
     /// Lines of ACL LIST.
     pub acl: Vec<String>,
+    /// As whom the daemon asks, and hears of changes; none: the default user.
+    pub user: Option<String>,
     /// Error replies to any of the questions.
     pub errors: Vec<String>,
 }
 
 impl RedisState {
+    /// Nothing is known of it yet; this user asks.
+    pub(crate) fn asked_as(user: Option<String>) -> Self {
+        Self {
+            user,
+            ..Self::default()
+        }
+    }
+
     /// Takes the reply to INFO of what [`Self::QUESTIONS`] names.
     pub fn take_info(&mut self, reply: &Frame) {
         let Some(info) = text(reply) else {
@@ -161,7 +176,25 @@ impl RedisState {
             .count();
     }
 
-    /// Whether Redis looks at the use of keys when it evicts, so that answers of ERB would hide it.
+    /// What is to be said where no user may do everything, so that no connection is answered.
+    #[must_use]
+    pub fn no_full_user(&self) -> Option<String> {
+        Users::of(&self.acl).none_is_full()
+    }
+
+    /// Why Redis may keep changes of some keys from the daemon; none: it tells of all, or nothing is known of users.
+    pub(crate) fn hides_changes(&self) -> Option<String> {
+        let user = self.user.as_deref().unwrap_or(DEFAULT_USER);
+        hides_keys_from(&self.acl, user).filter(|_| self.acl_is_read())
+    }
+
+    /// Whether pushes of changes leave out what their reader may not read.
+    pub(crate) fn filters_pushes(&self) -> bool {
+        !self.info_is_read || self.is_since((8, 10), NO_VALKEY)
+    }
+
+    /// Whether Redis looks at the use of keys when it evicts, so that answers of ERB would hide it. Not with
+    /// `allkeys-lrm` and `volatile-lrm` (Redis 8.6): what was changed longest ago goes, and reads do not count.
     #[must_use]
     pub fn evicts_by_use(&self) -> bool {
         let policy = self.maxmemory_policy.as_str();
@@ -172,6 +205,20 @@ impl RedisState {
     #[must_use]
     pub fn hides_misses(&self) -> bool {
         self.tells_misses == Some(false) && self.runs_what_is_sent()
+    }
+
+    /// A policy of eviction that loses nothing by a boost, where Redis has such and another is set.
+    #[must_use]
+    pub fn better_policy(&self) -> Option<String> {
+        if !self.evicts_by_use() || !self.is_since((8, 6), NO_VALKEY) {
+            return None;
+        }
+        let policy = &self.maxmemory_policy;
+        let (which, _) = policy.split_once('-')?;
+        Some(format!(
+            "maxmemory-policy is {policy}: the daemon tells Redis each second, by TOUCH, which keys ERB has answered; \
+             {which}-lrm needs none of that, as it evicts what was changed longest ago and reads do not count"
+        ))
     }
 
     /// Whether no module is known of that may make another command of what a client sends (command
@@ -305,6 +352,17 @@ impl RedisState {
         numbers(&self.version)
     }
 
+    /// Why ERB will not answer in its place, however long it runs.
+    #[must_use]
+    pub fn is_never_served(&self) -> Option<String> {
+        let what = match self.mode.as_str() {
+            "cluster" => "a cluster node: ERB knows no slots",
+            "sentinel" => "a Sentinel, which has no keys",
+            _ => return None,
+        };
+        Some(format!("Redis is {what}; boost a Redis that is none"))
+    }
+
     /// Why ERB must not answer in Redis's place; empty: it may.
     #[must_use]
     pub fn reasons_against_serving(&self) -> Vec<String> {
@@ -320,12 +378,7 @@ impl RedisState {
                 self.version
             ));
         }
-        if self.mode == "cluster" {
-            reasons.push(
-                "Redis is a cluster node: ERB knows no slots; boost a Redis that is none"
-                    .to_owned(),
-            );
-        }
+        reasons.extend(self.is_never_served());
         // A replica is as good: what its master sends is pushed like any other change, and while it
         // refuses to show stale data it refuses the lease's PING too (-MASTERDOWN, -LOADING).
         if self.info_is_read && self.role != "master" && self.role != "slave" {
@@ -334,6 +387,7 @@ impl RedisState {
                 self.role
             ));
         }
+        reasons.extend(self.hides_changes());
         if self.loading {
             reasons.push("Redis is loading its data; wait until it is done".to_owned());
         }
@@ -348,196 +402,5 @@ impl RedisState {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn blob(text: &str) -> Frame {
-        Frame::BlobString {
-            data: text.to_owned().into(),
-            attributes: None,
-        }
-    }
-
-    fn array(lines: &[&str]) -> Frame {
-        Frame::Array {
-            data: lines.iter().map(|line| blob(line)).collect(),
-            attributes: None,
-        }
-    }
-
-    fn open_state() -> RedisState {
-        let mut state = RedisState::default();
-        state.take_info(&blob(
-            "# Server\r\nredis_version:7.0.15\r\nrole:master\r\nloading:0\r\nasync_loading:0\r\n\
-             cmdstat_swapdb:calls=3,usec=9,usec_per_call=3.00\r\n",
-        ));
-        let config = [
-            "maxmemory",
-            "0",
-            "maxmemory-policy",
-            "noeviction",
-            "requirepass",
-            "",
-            "timeout",
-            "30",
-        ];
-        state.take_config(&array(&config));
-        state.take_acl(&array(&["user default on nopass ~* &* +@all"]));
-        state
-    }
-
-    #[test]
-    fn open_redis_is_served() {
-        let state = open_state();
-        assert_eq!(state.reasons_against_serving(), Vec::<String>::new());
-        assert_eq!(
-            (
-                state.calls.unreported,
-                state.calls.resetstat,
-                state.timeout_s
-            ),
-            (3, 0, 30)
-        );
-    }
-
-    #[test]
-    fn every_restriction_stops_serving() {
-        type Change = fn(&mut RedisState);
-        let changes: [(&str, Change); 6] = [
-            ("cluster", |state| "cluster".clone_into(&mut state.mode)),
-            ("role", |state| "sentinel".clone_into(&mut state.role)),
-            ("loading", |state| state.loading = true),
-            ("older than 7.0", |state| {
-                "6.2.7".clone_into(&mut state.version)
-            }),
-            ("MONITOR", |state| state.monitors = 1),
-            ("could not be read", |state| {
-                state.errors.push("INFO: -NOPERM".to_owned())
-            }),
-        ];
-        for (word, change) in changes {
-            let mut state = open_state();
-            change(&mut state);
-            let reasons = state.reasons_against_serving();
-            assert_eq!(reasons.len(), 1, "{word}: {reasons:?}");
-            assert!(reasons[0].contains(word), "{word}: {reasons:?}");
-        }
-    }
-
-    #[test]
-    fn monitors_are_looked_for_after_monitor_and_after_resetstat() {
-        let mut state = open_state();
-        assert!(!state.may_be_monitored());
-        state.take_info(&blob(
-            "cmdstat_monitor:calls=1,usec=2,usec_per_call=2.00\r\n",
-        ));
-        assert!(state.may_be_monitored());
-        let mut state = open_state();
-        state.take_info(&blob("cmdstat_config|resetstat:calls=1,usec=9\r\n"));
-        assert!(state.may_be_monitored());
-    }
-
-    #[test]
-    fn only_a_monitor_among_the_clients_stops_serving() {
-        let mut state = open_state();
-        let others = "id=3 name=O flags=N qbuf=0\nid=4 flags=S qbuf=0\nid=5 flags=tUx qbuf=0\n";
-        state.take_clients(&blob(others));
-        assert_eq!(state.reasons_against_serving(), Vec::<String>::new());
-        state.take_clients(&blob(&format!("{others}id=6 flags=O qbuf=0\n")));
-        let reasons = state.reasons_against_serving();
-        assert_eq!(
-            reasons,
-            ["a MONITOR client is attached and must see every command; end it, or wait"]
-        );
-        state.take_clients(&blob(others));
-        assert!(state.reasons_against_serving().is_empty());
-        state.take_clients(&Frame::SimpleError {
-            data: "NOPERM".into(),
-            attributes: None,
-        });
-        assert!(state.reasons_against_serving()[0].contains("CLIENT LIST: NOPERM"));
-    }
-
-    #[test]
-    fn who_parses_ahead_is_known_by_the_version() {
-        for (info, ahead) in [
-            ("redis_version:7.0.15\r\n", false),
-            ("redis_version:8.2.1\r\n", false),
-            ("redis_version:8.4.0\r\n", true),
-            ("redis_version:9.0.0\r\n", true),
-            ("redis_version:7.2.4\r\nvalkey_version:8.1.1\r\n", false),
-            ("redis_version:7.2.4\r\nvalkey_version:9.0.0\r\n", true),
-        ] {
-            let mut state = open_state();
-            state.take_info(&blob(info));
-            assert_eq!(state.parses_ahead(), ahead, "{info}");
-        }
-    }
-
-    #[test]
-    fn eviction_by_use_only_with_maxmemory() {
-        let mut state = open_state();
-        "allkeys-lru".clone_into(&mut state.maxmemory_policy);
-        assert!(!state.evicts_by_use());
-        state.maxmemory = 1 << 20;
-        for policy in ["allkeys-lru", "volatile-lru", "allkeys-lfu", "volatile-lfu"] {
-            policy.clone_into(&mut state.maxmemory_policy);
-            assert!(state.evicts_by_use(), "{policy}");
-        }
-        for policy in ["noeviction", "allkeys-random", "volatile-ttl"] {
-            policy.clone_into(&mut state.maxmemory_policy);
-            assert!(!state.evicts_by_use(), "{policy}");
-        }
-        assert!(state.reasons_against_serving().is_empty());
-    }
-
-    #[test]
-    fn misses_are_hidden_only_where_neither_subscribers_nor_modules_hear_of_them() {
-        let mut state = open_state();
-        assert!(!state.hides_misses(), "not known");
-        for (events, hidden) in [("", true), ("AKE", true), ("Km", false), ("K", true)] {
-            state.take_config(&array(&["notify-keyspace-events", events]));
-            assert_eq!(state.hides_misses(), hidden, "{events}");
-        }
-        let of = |name| format!("module:name={name},ver=1,api=1,filters=0,usedby=[]\r\n");
-        state.take_info(&blob(&of("search")));
-        assert!(state.hides_misses());
-        state.take_info(&blob(&of("rg")));
-        assert!(!state.hides_misses(), "{:?}", state.modules);
-    }
-
-    #[test]
-    fn clients_of_other_ports_are_said_to_be_unseen() {
-        let mut state = open_state();
-        state.take_config(&array(&["port", "6379", "tls-port", "0"]));
-        assert_eq!(state.unseen_ports(6379), Vec::<String>::new());
-        let told = state.unseen_ports(6380);
-        assert!(told[0].contains("port 6379, not on 6380"), "{told:?}");
-        state.take_config(&array(&["tls-port", "6390"]));
-        let told = state.unseen_ports(6379);
-        assert!(
-            told.len() == 1 && told[0].contains("port 6390 too"),
-            "{told:?}"
-        );
-    }
-
-    #[test]
-    fn error_replies_are_reasons() {
-        let mut state = open_state();
-        state.take_info(&Frame::SimpleError {
-            data: "NOAUTH needed".into(),
-            attributes: None,
-        });
-        assert!(state.reasons_against_serving()[0].contains("INFO: NOAUTH needed"));
-        let busy = Frame::SimpleError {
-            data: "BUSY Redis is busy running a script".into(),
-            attributes: None,
-        };
-        let reasons = RedisState::of(&[busy.clone(), busy.clone(), busy]).reasons_against_serving();
-        assert_eq!(reasons.len(), 3, "{reasons:?}");
-        assert!(
-            reasons.iter().all(|reason| reason.contains("BUSY")),
-            "what INFO did not say is none: {reasons:?}"
-        );
-    }
-}
+#[path = "redis_state_tests.rs"]
+mod tests;

@@ -374,7 +374,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
                 let absent = self.path.absent();
                 let may_be_absent = self.connections.let_absences_be_answered();
                 self.watch
-                    .take_state(&self.path, *state, gate, (is_running, may_be_absent));
+                    .take_state(&self.path, *state, gate, (is_running, may_be_absent))?;
                 if self.path.absent() > absent {
                     self.filling.forgive_all();
                 }

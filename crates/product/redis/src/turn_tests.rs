@@ -159,8 +159,12 @@ impl Bench {
 
 /// Redis's state, in which nothing forbids to serve, with more lines of INFO.
 fn state_reply(more: &str) -> String {
+    state_reply_of("user default on nopass sanitize-payload ~* &* +@all", more)
+}
+
+/// The same where ACL LIST says this.
+fn state_reply_of(acl: &str, more: &str) -> String {
     let info = format!("redis_version:7.2.0\r\nredis_mode:standalone\r\nrole:master\r\n{more}");
-    let acl = "user default on nopass sanitize-payload ~* &* +@all";
     format!(
         "%2\r\n$9\r\nmaxmemory\r\n$1\r\n0\r\n$7\r\ntimeout\r\n$1\r\n0\r\n*1\r\n${}\r\n{acl}\r\n${}\r\n{info}\r\n",
         acl.len(),
@@ -518,7 +522,7 @@ fn a_refused_password_ends_serving_and_is_tried_again_with_the_one_of_then() {
     let heard = bench.redis.heard();
     assert!(heard.contains("AUTH\r\n$3\r\nerb\r\n$3\r\nnew"), "{heard}");
     bench.say(&set_up());
-    bench.say(state_reply("").as_str());
+    bench.say(&state_reply_of("user erb on #1 ~* &* +@all", ""));
     assert_eq!(bench.core.path.serving(), 1);
 }
 

@@ -136,6 +136,14 @@ impl Watch {
             tracing::info!("SWAPDB or CONFIG RESETSTAT was seen: the cache is emptied");
             path.clear()?;
         }
+        let filters = self.state.as_ref().is_none_or(RedisState::filters_pushes);
+        if filters && before.is_some_and(|before| calls.may_hide_rights(&before)) {
+            // They may be what they were again, when ACL LIST is read.
+            tracing::info!(
+                "access rules may have kept changes from the daemon: the cache is emptied"
+            );
+            path.clear()?;
+        }
         let before_us = before.map_or(calls.acl_list_us, |before| before.acl_list_us);
         if calls.acl_list_us > before_us {
             let cost_ns = (calls.acl_list_us - before_us) * (MS / 1_000);
@@ -200,8 +208,13 @@ impl Watch {
         state: RedisState,
         gate: u64,
         (is_running, may_be_absent): (bool, bool),
-    ) {
+    ) -> Result<()> {
         let reasons = self.reasons_of(&state);
+        let hid_changes = |before: &RedisState| before.hides_changes().is_some();
+        if state.hides_changes().is_none() && self.state.as_ref().is_some_and(hid_changes) {
+            // Changes of which the daemon was not told. Nothing is served before this.
+            path.clear()?;
+        }
         path.set_heartbeat_up_ns(heartbeat_ns(state.timeout_s));
         let serving = reasons.is_empty() && is_running;
         if u32::from(serving) != path.serving() {
@@ -216,6 +229,7 @@ impl Watch {
         path.set_serving(u32::from(serving));
         path.set_gate_ack(gate);
         self.state = Some(state);
+        Ok(())
     }
 }
 
@@ -257,7 +271,8 @@ mod tests {
         assert!(!is_gate_to_read(&path), "they may not have run");
         path.set(|control| control.fence = 0);
         assert!(is_gate_to_read(&path));
-        watch.take_state(&path, RedisState::default(), 2, (true, true));
+        let state = RedisState::default();
+        watch.take_state(&path, state, 2, (true, true)).unwrap();
         assert_eq!(path.gate_ack(), 2);
         assert!(is_gate_to_read(&path), "one came behind the question");
     }
@@ -273,7 +288,8 @@ mod tests {
         path.set_serving(1);
         watch.take_commands(&path, Err("no PING".to_owned()));
         assert_eq!(path.serving(), 0);
-        watch.take_state(&path, RedisState::default(), 0, (false, true));
+        let state = RedisState::default();
+        watch.take_state(&path, state, 0, (false, true)).unwrap();
         assert_eq!(path.serving(), 0);
     }
 }

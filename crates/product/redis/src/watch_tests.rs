@@ -3,7 +3,7 @@
 
 use erb_abi::ControlBlock as _;
 
-use super::{Bench, PONG, state_reply, wanted};
+use super::{Bench, PONG, state_reply, state_reply_of, wanted};
 use crate::clock::MS;
 
 #[test]
@@ -151,4 +151,51 @@ fn behind_a_module_that_no_packet_shows_no_set_is_believed_until_the_state_is_re
     ping(&mut bench, 1);
     let behind = bench.core.path.control().write_through();
     assert_eq!((before, behind), (1, 0));
+}
+
+#[test]
+fn while_its_user_may_not_read_all_keys_nothing_is_answered_and_then_the_cache_is_emptied() {
+    let mut bench = Bench::serving();
+    let read = |bench: &mut Bench, gate, rules: &str| {
+        bench.core.path.set(|control| control.gate_seen = gate);
+        bench.pass(60, false);
+        let acl = format!("user default on nopass {rules}");
+        bench.say(&format!("{PONG}{}", state_reply_of(&acl, "")));
+        bench.redis.heard();
+        assert_eq!(bench.core.path.gate_ack(), gate);
+        bench.core.path.serving()
+    };
+    let cleared = |bench: &Bench| bench.core.path.take_log().contains(&"clear".to_owned());
+    assert_eq!(read(&mut bench, 1, "~* &* +@all"), 1);
+    assert_eq!(read(&mut bench, 2, "resetchannels ~app:* +@all"), 0);
+    let reasons = bench.core.reasons_against_serving();
+    assert!(reasons[0].contains("no ~*"), "{reasons:?}");
+    assert!(!cleared(&bench), "nothing is answered from it");
+    assert_eq!(read(&mut bench, 3, "~* &* +@all"), 1);
+    assert!(cleared(&bench), "it was not told of every change");
+    assert_eq!(read(&mut bench, 4, "~* &* +@all"), 1);
+    assert!(!cleared(&bench));
+}
+
+#[test]
+fn where_pushes_follow_rights_a_change_of_them_empties_the_cache() {
+    for (version, is_emptied) in [("8.8.0", false), ("8.10.0", true)] {
+        let mut bench = Bench::serving();
+        bench.core.path.set(|control| control.gate_seen = 1);
+        bench.pass(60, false);
+        let state = state_reply(&format!("redis_version:{version}\r\n"));
+        bench.say(&format!("{PONG}{state}"));
+        bench.core.path.take_log();
+        for (calls, cleared) in [(1, is_emptied), (1, false), (2, is_emptied)] {
+            bench.pass(60, false);
+            let info = format!("cmdstat_acl|setuser:calls={calls},usec=1\r\n");
+            bench.say(&format!("${}\r\n{info}\r\n+PONG\r\n", info.len()));
+            let log = bench.core.path.take_log();
+            assert_eq!(
+                log.contains(&"clear".to_owned()),
+                cleared,
+                "{version}: {log:?}"
+            );
+        }
+    }
 }

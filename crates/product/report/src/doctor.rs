@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 pub enum Level {
     /// As it should be.
     Fine,
+    /// It could not be looked at: nothing is known of it.
+    Unknown,
     /// A boost works, but slower or for fewer clients than it could.
     Warning,
     /// A boost would be refused, or answer nothing.
@@ -33,6 +35,9 @@ pub struct Doctor {
     pub errors: usize,
     /// The findings, in the order in which they are to be read.
     pub findings: Vec<Finding>,
+    /// How many could not be looked at.
+    #[serde(default)]
+    pub unknown: usize,
     /// How many make it slower or later.
     pub warnings: usize,
 }

@@ -11,7 +11,8 @@ Exit codes:
   4   kernel too old or without BTF
   5   no such device, or one that cannot be boosted
   6   the device has an XDP program already
-  7   Redis cannot be reached or refuses the daemon's user, or its password file cannot be used
+  7   Redis cannot be reached (its name is not known, for one) or refuses the daemon's user, or its
+      password file cannot be used
   8   Redis is older than 7.0
   9   nothing listens on Redis's port in this network namespace
   10  a size that cannot be used
@@ -21,7 +22,7 @@ Exit codes:
   14  detach: connections still need translation; a daemon leaves with the last one, without a
       daemon nobody does: detach again
   15  what is at work is of another version or build of ERB
-  16  doctor: a boost would be made, but answer nothing; with --file: bytes would be copied
+  16  boost: it would answer nothing; doctor: the same, or with --file: bytes would be copied
   17  trace: somebody else traces already
   18  lab, bench, check, demo: the program erb-lab is not beside erb
   19  boost, serve, node: an address cannot be listened on
@@ -54,7 +55,7 @@ pub const KERNEL: u8 = 4;
 pub const DEVICE: u8 = 5;
 /// The device has an XDP program already.
 pub const FOREIGN_XDP: u8 = 6;
-/// Redis cannot be reached, or refuses the daemon's user.
+/// Redis cannot be reached, its name cannot be resolved, or it refuses the daemon's user.
 pub const REDIS: u8 = 7;
 /// Redis is too old.
 pub const REDIS_OLD: u8 = 8;
@@ -73,7 +74,7 @@ pub const REFUSED: u8 = 13;
 pub const STILL_NEEDED: u8 = 14;
 /// What is at work is of another version or build.
 pub const OTHER_VERSION: u8 = 15;
-/// Doctor: nothing would be answered, or bytes would be copied.
+/// Boost and doctor: nothing would be answered. Doctor: bytes would be copied.
 pub const ANSWERS_NOTHING: u8 = 16;
 /// Trace: somebody else traces already.
 pub const ALREADY_TRACED: u8 = 17;
@@ -105,3 +106,89 @@ pub const SECRETS_FILE: u8 = 29;
 pub const JOURNAL_DAMAGED: u8 = 30;
 /// Lab vm: QEMU, or a kernel, cannot be had.
 pub const NO_MACHINE: u8 = 31;
+
+/// Codes with which `erb boost` is not started again by its unit: nothing but other words in its file, another unit or
+/// another kernel makes it end otherwise, and each of them comes with a start by hand.
+pub const BOOST_FOR_GOOD: &[u8] = &[USAGE, PRIVILEGE, KERNEL, SIZE, OTHER_VERSION];
+
+/// Codes after which its unit starts it again: what is missing may come, and what is in the way may go, by what others
+/// do.
+pub const BOOST_MAY_PASS: &[u8] = &[
+    // A disk that was full, a call that the kernel had no memory for.
+    FAILED,
+    // A device that is plugged in or made later, or has another program for now.
+    DEVICE,
+    FOREIGN_XDP,
+    // A Redis that starts later, is upgraded, or is given other settings; a name server that was silent.
+    REDIS,
+    REDIS_OLD,
+    NO_LISTENER,
+    ANSWERS_NOTHING,
+    // A daemon that leaves.
+    ALREADY_BOOSTED,
+    NOT_BOOSTED,
+    // The kernel says so too when it is short of memory.
+    REFUSED,
+    // An address that is another's for now, a token that another program writes.
+    ADDRESS,
+    SECRETS_FILE,
+];
+
+/// The same of `erb node start` and its unit: a store that needs a repair and hosts that may not be read need a person.
+pub const NODE_FOR_GOOD: &[u8] = &[USAGE, NO_STORE, SECRETS_FILE];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// Those that a unit names.
+    fn not_restarted(unit: &str) -> BTreeSet<u8> {
+        let lines = unit
+            .lines()
+            .filter_map(|line| line.strip_prefix("RestartPreventExitStatus="));
+        let codes = lines.flat_map(str::split_whitespace);
+        codes.map(|code| code.parse().expect("a code")).collect()
+    }
+
+    /// All codes that `erb --help` explains, but 0.
+    fn explained() -> BTreeSet<u8> {
+        let first = HELP.lines().filter_map(|line| {
+            let word = line.strip_prefix("  ")?.split(' ').next()?;
+            word.parse().ok()
+        });
+        first.filter(|code| *code != 0).collect()
+    }
+
+    #[test]
+    fn the_units_give_up_only_for_what_no_time_cures() {
+        let boost = include_str!("../../../../dist/systemd/erb-boost@.service");
+        assert_eq!(
+            not_restarted(boost),
+            BOOST_FOR_GOOD.iter().copied().collect()
+        );
+        let node = include_str!("../../../../dist/systemd/erb-node@.service");
+        assert_eq!(not_restarted(node), NODE_FOR_GOOD.iter().copied().collect());
+    }
+
+    #[test]
+    fn every_code_of_a_boost_may_pass_or_does_not() {
+        // Of other commands alone.
+        let others = STILL_NEEDED..=STILL_NEEDED;
+        let others = others.chain(ALREADY_TRACED..=NO_TOOLS);
+        let others: BTreeSet<u8> = others
+            .chain(STORE_IN_USE..=NOT_LET_IN)
+            .chain(JOURNAL_DAMAGED..=NO_MACHINE)
+            .collect();
+        let sorted = |codes: &[u8]| codes.iter().copied().collect::<BTreeSet<u8>>();
+        let (for_good, may_pass) = (sorted(BOOST_FOR_GOOD), sorted(BOOST_MAY_PASS));
+        assert!(for_good.is_disjoint(&may_pass));
+        let of_boost: BTreeSet<u8> = explained().difference(&others).copied().collect();
+        assert_eq!(
+            for_good.union(&may_pass).copied().collect::<BTreeSet<u8>>(),
+            of_boost
+        );
+        assert!(others.is_subset(&explained()));
+    }
+}

@@ -274,9 +274,11 @@ fn a_doctors_findings_are_as_written_down() {
         errors: 1,
         findings: vec![
             finding(Level::Fine, "kernel"),
+            finding(Level::Unknown, "firewall"),
             finding(Level::Warning, "eth0"),
             finding(Level::Error, "redis"),
         ],
+        unknown: 1,
         warnings: 1,
     };
     assert_golden(&doctor, include_str!("doctor.json"));

@@ -183,7 +183,7 @@ pub const METRICS: &[Metric] = &[
     metric("daemon_state", Gauge, Pure, Word { at: "/daemon", label: "state", of: &["running", "detaching", "dead"] },
         "1 for the daemon's state"),
     metric("serving", Gauge, Pure, At("/serving"),
-        "1 while answers are given; why not is told by erb status"),
+        "1 while answers are given. 0 is meant while erb_aside_level is 3 or erb_daemon_state detaching; why not else is told by erb status"),
     metric("gate_open", Gauge, Pure, At("/gate_open"),
         "0 while a command that may have changed Redis's configuration is looked at"),
     metric("admitting", Gauge, Pure, At("/admitting"),

@@ -101,7 +101,7 @@ fn examine_one(findings: &mut Findings, device: &Device) {
     }
     match abilities(device) {
         Ok(found) => examine_abilities(findings, name, &found, &at_work),
-        Err(error) => findings.warn(name, error.to_string()),
+        Err(error) => findings.unknown(name, error.to_string()),
     }
 }
 

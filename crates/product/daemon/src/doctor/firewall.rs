@@ -44,17 +44,27 @@ fn add(places: &mut Places, place: String, rewrites: bool) {
 }
 
 pub(super) fn examine(findings: &mut Findings, port: u16) {
-    let listed = printed("nft", &["-j", "list", "ruleset"])
-        .map(|text| in_nft(&text, port))
-        .or_else(|| {
-            let both = ["iptables-save", "ip6tables-save"].map(|program| printed(program, &[]));
-            let texts: Vec<String> = both.into_iter().flatten().collect();
-            (!texts.is_empty()).then(|| in_iptables(&texts.concat(), port))
-        });
+    tell(findings, places(&printed, port), port);
+}
+
+/// Where rules name the port, by what these programs print; none: neither says.
+fn places(printed: &impl Fn(&str, &[&str]) -> Option<String>, port: u16) -> Option<Places> {
+    let nft = printed("nft", &["-j", "list", "ruleset"]);
+    nft.and_then(|text| in_nft(&text, port)).or_else(|| {
+        let both = ["iptables-save", "ip6tables-save"].map(|program| printed(program, &[]));
+        let texts: Vec<String> = both.into_iter().flatten().collect();
+        (!texts.is_empty()).then(|| in_iptables(&texts.concat(), port))
+    })
+}
+
+fn tell(findings: &mut Findings, listed: Option<Places>, port: u16) {
     match listed {
-        None => findings.fine(
+        None => findings.unknown(
             SUBJECT,
-            "not looked at: neither nft nor iptables-save can be run here",
+            format!(
+                "rules were not looked at, as neither nft nor iptables-save says them here: what ERB answers passes \
+                 none; install one of the two, or see yourself that no rule names port {port}"
+            ),
         ),
         Some(places) if places.is_empty() => {
             findings.fine(
@@ -102,13 +112,11 @@ fn printed(program: &str, arguments: &[&str]) -> Option<String> {
     output.status.success().then(text)
 }
 
-/// Chains of `nft -j list ruleset` with a rule whose destination port may be this one.
-fn in_nft(text: &str, port: u16) -> Places {
+/// Chains of `nft -j list ruleset` with a rule whose destination port may be this one; none: it is no such list.
+fn in_nft(text: &str, port: u16) -> Option<Places> {
     let mut found = Places::new();
-    let Ok(list) = serde_json::from_str::<Value>(text) else {
-        return found;
-    };
-    let entries = list["nftables"].as_array().cloned().unwrap_or_default();
+    let list: Value = serde_json::from_str(text).ok()?;
+    let entries = list["nftables"].as_array()?;
     let place = |of: &Value, chain: &str| {
         let word = |key: &str| of[key].as_str().unwrap_or_default().to_owned();
         format!("{} {} {}", word("family"), word("table"), word(chain))
@@ -125,7 +133,7 @@ fn in_nft(text: &str, port: u16) -> Places {
             add(&mut found, place, rewrites(&rule["expr"]));
         }
     }
-    found
+    Some(found)
 }
 
 /// Whether a statement of [`REWRITES`] is in a rule.
@@ -223,7 +231,7 @@ mod tests {
         let all = |rules: &[String]| {
             let chains = [chain("in", "input"), chain("out", "output")];
             let list = [&chains[..], rules].concat().join(",");
-            in_nft(&format!("{{\"nftables\":[{list}]}}"), 6379)
+            in_nft(&format!("{{\"nftables\":[{list}]}}"), 6379).expect("a list")
         };
         let found = Places::from([("inet f in".to_owned(), false)]);
         for right in ["6379", "{\"set\":[22,6379]}", "{\"range\":[6000,7000]}"] {
@@ -237,7 +245,37 @@ mod tests {
             let rule = rule("in", "6379").replace("\"drop\"", &format!("\"{statement}\""));
             assert!(all(&[rule])["inet f in"], "{statement}");
         }
-        assert!(in_nft("no JSON", 6379).is_empty());
+        assert_eq!(in_nft("no JSON", 6379), None);
+        assert_eq!(in_nft("{}", 6379), None);
+    }
+
+    #[test]
+    fn rules_that_no_program_says_are_unknown_and_not_fine() {
+        use erb_report::Level;
+        let level = |printed: &dyn Fn(&str) -> Option<&'static str>| {
+            let mut findings = Findings::default();
+            let printed = |program: &str, _: &[&str]| printed(program).map(str::to_owned);
+            tell(&mut findings, places(&printed, 6379), 6379);
+            findings.told[0].level
+        };
+        let rules = "*filter\n-A INPUT -p tcp --dport 6379 -j DROP\n";
+        assert_eq!(level(&|_| None), Level::Unknown);
+        assert_eq!(
+            level(&|program| (program == "nft").then_some("no JSON")),
+            Level::Unknown
+        );
+        assert_eq!(
+            level(&|program| (program == "nft").then_some("{\"nftables\":[]}")),
+            Level::Fine
+        );
+        assert_eq!(
+            level(&|program| (program == "iptables-save").then_some(rules)),
+            Level::Warning
+        );
+        assert_eq!(
+            level(&|program| Some(if program == "nft" { "no JSON" } else { rules })),
+            Level::Warning
+        );
     }
 
     #[test]

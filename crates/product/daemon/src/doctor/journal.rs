@@ -43,7 +43,7 @@ fn look(findings: &mut Findings, folders: &BTreeSet<PathBuf>, named: Option<&Pat
         match segments(folder) {
             Ok(found) => tell(findings, folder, found, boot),
             Err(error) if named.map(own).as_ref() == Some(folder) => {
-                findings.warn(
+                findings.unknown(
                     SUBJECT,
                     format!("could not read {}: {error}", folder.display()),
                 );

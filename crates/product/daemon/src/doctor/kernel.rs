@@ -27,8 +27,12 @@ pub(super) fn examine(findings: &mut Findings) {
              net.core.bpf_jit_enable=1`",
         ),
         Some(_) => findings.fine("kernel", "BPF programs are compiled (JIT)"),
-        // Only root of the first user namespace is told.
-        None => {}
+        // The kernel shows it in its first network namespace, to root of its first user namespace.
+        None => findings.unknown(
+            "kernel",
+            "whether BPF programs are compiled (JIT) is not shown in this namespace: `sysctl \
+             net.core.bpf_jit_enable` outside of it says 1 if they are",
+        ),
     }
     if setting("/proc/sys/net/core/bpf_jit_harden").as_deref() == Some("2") {
         findings.warn(

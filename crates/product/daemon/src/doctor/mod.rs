@@ -59,6 +59,10 @@ impl Findings {
         self.add(Level::Fine, subject, text);
     }
 
+    pub(crate) fn unknown(&mut self, subject: &str, text: impl Into<String>) {
+        self.add(Level::Unknown, subject, text);
+    }
+
     pub(crate) fn warn(&mut self, subject: &str, text: impl Into<String>) {
         self.add(Level::Warning, subject, text);
     }

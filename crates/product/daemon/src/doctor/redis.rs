@@ -126,7 +126,11 @@ fn examine_state(findings: &mut Findings, facts: &RedisFacts, port: u16) {
     for text in unseen.chain(facts.state.list_beyond_limit()) {
         findings.warn(SUBJECT, text);
     }
-    let reasons = facts.state.reasons_against_serving();
+    if let Some(text) = facts.state.better_policy() {
+        findings.fine(SUBJECT, text);
+    }
+    let mut reasons = facts.state.reasons_against_serving();
+    reasons.extend(facts.state.no_full_user());
     if reasons.is_empty() {
         findings.fine(SUBJECT, "nothing in its state forbids to answer");
     }

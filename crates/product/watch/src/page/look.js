@@ -78,6 +78,8 @@ export class Look {
 		this.hourAsked = -Infinity;
 		this.charts = [];
 		this.failures = 0;
+		// When the last look came, by this page's own clock.
+		this.heard = performance.now();
 		this.paused = false;
 		this.token = sessionStorage.getItem("token");
 	}
@@ -163,7 +165,8 @@ export class Look {
 		byId("state").classList.add("off");
 		write(byId("verdict-word"), `Nothing is heard of ${this.whom}`);
 		write(byId("verdict-why"), String(error.message));
-		write(byId("age"), "what is shown is old");
+		byId("board").classList.add("old");
+		write(byId("age"), `what is shown is ${Math.round((performance.now() - this.heard) / 1000)} s old`);
 	}
 
 	async look() {
@@ -172,7 +175,8 @@ export class Look {
 			this.declared ??= await this.ask("declared.json");
 			const found = await this.ask("now.json");
 			[this.before, this.now] = [this.now, found];
-			this.failures = 0;
+			[this.failures, this.heard] = [0, performance.now()];
+			byId("board").classList.remove("old");
 			byId("board").hidden = false;
 			byId("login").hidden = true;
 			await this.show();

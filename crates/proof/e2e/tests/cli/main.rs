@@ -6,6 +6,7 @@
 
 mod broken;
 mod place;
+mod told;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

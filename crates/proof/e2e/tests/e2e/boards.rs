@@ -159,6 +159,9 @@ fn a_nodes_page_shows_what_is_done_and_what_is_wrong() {
     // The node ends: the page says so, and does not show what was as if it were.
     drop(node);
     shows(&mut browser, "#verdict", &["Nothing is heard of"]);
+    shows(&mut browser, "#age", &["what is shown is", "s old"]);
+    let board = "document.getElementById('board').className";
+    assert_eq!(browser.value(board), "old", "grey");
     let told = browser.complaints();
     // That it cannot be reached is the browser's own complaint.
     assert!(told.iter().all(|it| it.contains("ERR_")), "{told:?}");
