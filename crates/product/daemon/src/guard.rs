@@ -160,20 +160,18 @@ struct Seen {
 
 impl Seen {
     fn of(thread: &Path) -> Self {
-        let text = |name| proc::text(thread.join(name)).unwrap_or_default();
-        let stat = text("stat");
-        // The thread's name stands before, in brackets, and may have any letters.
-        let numbers = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
-        let field = |index| numbers.split(' ').nth(index);
-        let ticks = |index| field(index).and_then(|word| word.parse::<u64>().ok());
-        let ticks = ticks(UTIME).unwrap_or(0) + ticks(STIME).unwrap_or(0);
+        let stat = proc::stat(thread).unwrap_or_default();
+        let ticks = [UTIME, STIME].map(|at| stat.get(at)?.parse::<u64>().ok());
+        let ticks: u64 = ticks.into_iter().flatten().sum();
+        let wchan = proc::text(thread.join("wchan")).unwrap_or_default();
         Self {
-            state: field(0).and_then(|word| word.chars().next()),
+            state: stat.first().and_then(|word| word.chars().next()),
             ran_ms: ticks * TICK_MS,
             // "0": it waits in none.
-            function: Some(text("wchan").trim().to_owned())
-                .filter(|function| function != "0")
-                .unwrap_or_default(),
+            function: match wchan.trim() {
+                "0" => String::new(),
+                function => function.to_owned(),
+            },
         }
     }
 

@@ -37,7 +37,7 @@ pub(crate) fn stuck(proc: &Path, lock: &Path) -> Option<Stuck> {
         let tasks = process.join("task");
         let stuck = numbers(&tasks).find(|thread| {
             let task = tasks.join(thread.to_string());
-            state(&task) == Some('D')
+            proc::state(&task) == Some('D')
                 && (is_killed(&task) || is_dead(&process))
                 && has(&task, &lock)
         });
@@ -81,15 +81,9 @@ fn numbers(folder: &Path) -> impl Iterator<Item = u32> + use<> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// The letter after its name, which may have any letters.
-fn state(task: &Path) -> Option<char> {
-    let stat = proc::text(task.join("stat")).ok()?;
-    stat.rsplit_once(") ")?.1.chars().next()
-}
-
 /// Its first thread has ended already.
 fn is_dead(process: &Path) -> bool {
-    matches!(state(process), Some('Z' | 'X'))
+    matches!(proc::state(process), Some('Z' | 'X'))
 }
 
 fn is_killed(task: &Path) -> bool {

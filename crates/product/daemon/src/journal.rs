@@ -13,7 +13,6 @@ use erb_abi::Kept;
 use erb_datapath::JournalSink;
 use erb_journal::{Disk, Id, Identity, Segment, segments, summary, unread};
 use erb_report::JournalReport;
-
 use erb_report::shell::quoted_path;
 
 use crate::clock::monotonic_ns;

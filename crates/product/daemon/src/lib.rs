@@ -29,7 +29,7 @@ pub mod mounts;
 mod owned;
 mod preflight;
 mod privilege;
-mod proc;
+pub mod proc;
 mod replicas;
 mod report;
 mod rundir;

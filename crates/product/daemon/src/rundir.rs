@@ -275,7 +275,7 @@ impl RunDir {
         }
     }
 
-    /// Refuses to work on a directory whose daemon cannot be spoken to.
+    /// Refuses to work on a directory with a daemon that cannot be spoken to.
     ///
     /// # Errors
     /// [`Error::CutOff`] if there is such.

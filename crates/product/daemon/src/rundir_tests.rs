@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which boost is meant, and whose lock a directory has.
+//! Which boost is meant, and which process has the lock of a directory.
 
 use super::*;
 

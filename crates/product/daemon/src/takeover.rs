@@ -18,10 +18,9 @@ use erb_datapath::{
     promote, stage, unstage,
 };
 use erb_report::Status;
+use erb_report::shell::quoted_path;
 use nix::fcntl::Flock;
 use serde_json::Value;
-
-use erb_report::shell::quoted_path;
 
 use crate::boost::{BoostConfig, Boosted, Checked, Taken};
 use crate::client::request_within;

@@ -521,7 +521,7 @@ pub fn absolute_text() -> impl TypedValueParser<Value = PathBuf> {
     absolute().try_map(|path| match path.to_str() {
         Some(_) => Ok(path),
         None => Err(format!(
-            "{} is no UTF-8: take a folder whose whole path is",
+            "{} is no UTF-8: take a folder with a path that is",
             path.display()
         )),
     })

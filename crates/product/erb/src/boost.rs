@@ -9,6 +9,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use erb_daemon::log::{self, Log};
+use erb_daemon::proc::is_there;
 use erb_daemon::{
     Allowed, BoostConfig, Daemon, Error, JournalPlace, Notes, Request, Result, RunDir, STATE_ROOT,
     Taken, drop_privileges, enter_base_mount_namespace, request,
@@ -159,18 +160,6 @@ fn with_notes(word: &str, notes: &[String]) -> String {
 fn ended(child: &mut Child) -> Option<String> {
     let status = child.try_wait().ok().flatten()?;
     Some(format!("has ended ({status})"))
-}
-
-/// Whether there is such a process that has not ended.
-fn is_there(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
-    // After its name, which may have any letters.
-    stat.is_ok_and(|stat| {
-        let state = stat
-            .rsplit_once(") ")
-            .and_then(|(_, rest)| rest.chars().next());
-        !matches!(state, Some('Z' | 'X'))
-    })
 }
 
 /// This program again, with the words it was given, as a daemon that announces itself.

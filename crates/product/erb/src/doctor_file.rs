@@ -10,10 +10,9 @@ use dax_send::{MappedFile, Options, ReadLease, Sender, has_packet_sockets};
 use erb_daemon::mounts::{self, Mount};
 use erb_daemon::{Error, Result};
 use erb_datapath::{Device, driver, sends_in_place};
+use erb_report::shell::quoted;
 use erb_report::{Doctor, Finding, Level};
 use nix::fcntl::OFlag;
-
-use erb_report::shell::quoted;
 
 use crate::{doctor, exit, show};
 

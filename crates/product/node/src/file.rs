@@ -234,7 +234,7 @@ fn locked(mut file: File, path: &Path) -> Result<Flock<File>> {
         }
         if begun.elapsed() > LAST_WRITES {
             let other = match said {
-                Ok(Some(_)) => "a process that was killed, and whose writes do not end,",
+                Ok(Some(_)) => "a process that was killed and has writes that do not end,",
                 _ => "a process that /proc/locks does not name",
             };
             return Err(in_use(path, other.to_owned()));

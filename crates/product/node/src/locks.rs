@@ -36,7 +36,7 @@ impl Place {
     }
 }
 
-/// The process that has the lock of a file, and whether it lives; none: nothing says who has it.
+/// The process that has the lock of a file, and whether it lives; none: nothing names it.
 ///
 /// # Errors
 /// /proc/locks cannot be read.

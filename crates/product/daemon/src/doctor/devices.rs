@@ -6,10 +6,9 @@ use std::thread::available_parallelism;
 use erb_datapath::{
     Abilities, AttachMode, Attached, Device, abilities, all_devices, check_layers, is_up,
 };
-
-use super::{Findings, Patient};
 use erb_report::shell::quoted;
 
+use super::{Findings, Patient};
 use crate::Error;
 use crate::preflight::check_no_xdp;
 use crate::rundir::RunDir;

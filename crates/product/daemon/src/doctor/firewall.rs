@@ -112,7 +112,7 @@ fn printed(program: &str, arguments: &[&str]) -> Option<String> {
     output.status.success().then(text)
 }
 
-/// Chains of `nft -j list ruleset` with a rule whose destination port may be this one; none: it is no such list.
+/// Chains of `nft -j list ruleset` with a rule for a destination port that may be this one; none: it is no such list.
 fn in_nft(text: &str, port: u16) -> Option<Places> {
     let mut found = Places::new();
     let list: Value = serde_json::from_str(text).ok()?;

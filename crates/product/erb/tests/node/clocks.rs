@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Clients whose clocks are not the node's.
+//! Clients with clocks that differ from the node's.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
