@@ -99,6 +99,8 @@ setup_missing() {
 		have ps || echo procps
 		have mkfs.ext4 || echo e2fsprogs
 		have mount || echo mount
+		# Rules that reject and redirect, beside which clients are answered.
+		have nft || echo nftables
 	fi
 }
 

@@ -124,9 +124,11 @@ struct control {
 	__u8 look_at;
 	__u32 serving;	/* 1: fast answers allowed; 0: daemon has a reason, see its status */
 	__u32 stopping; /* enum stopping; 0: nothing is */
-	__u32
+	__u16
 	    admit; /* 1: new connections may be tracked from their first byte; else they are OLD */
-	__u32 fills;		  /* 1: misses are counted and reported, fills are inserted */
+	__u16
+	    one_line; /* 1: an error or a status is one line, whatever it repeats: ORDER_REPEATS */
+	__u32 fills;  /* 1: misses are counted and reported, fills are inserted */
 	__u64 lease_until_ns;	  /* CLOCK_MONOTONIC; hits need now < lease_until_ns */
 	__s64 wall_minus_mono_ns; /* CLOCK_REALTIME - CLOCK_MONOTONIC, for expiry */
 	__u64 heartbeat_up_ns;	  /* each connection sends a command up this often; 0 = never */

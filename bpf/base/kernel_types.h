@@ -197,6 +197,7 @@ struct tcp_sock {
 	u32 tsoffset;
 	u32 mss_cache;
 	u32 data_segs_in;
+	u64 bytes_acked;
 	u16 urg_data; /* 0: no urgent byte is awaited or unread */
 	struct rb_root out_of_order_queue;
 	struct tcp_options_received rx_opt;

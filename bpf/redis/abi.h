@@ -71,9 +71,11 @@ _Static_assert(USUAL_KIND_MAX <= 32, "each has a bit of control.fast_off");
 #define CONN_K_LISTENS	 0x800	/* older than ERB; what it says by rote closes nothing: A7 */
 #define CONN_K_LET_IN	 0x1000 /* it may have been let in: see modes.h, M5 */
 #define CONN_K_THROUGH                                                                             \
-	0x2000 /* the last it said is a SET whose value its reply may show: through.h */
-#define CONN_K_OWES   0x4000 /* its trial began behind a command that waits: A8 */
-#define CONN_K_HIDDEN 0x400  /* behind that MULTI a CMD_FENCE or CMD_GATE may be queued */
+	0x2000		   /* the last it said is a SET whose value its reply may show: through.h */
+#define CONN_K_OWES 0x4000 /* its trial began behind a command that waits: A8 */
+#define CONN_K_REPEATS                                                                             \
+	0x8000 /* what its reply may repeat may look like more replies: scan_reply.h, R4 */
+#define CONN_K_HIDDEN 0x400 /* behind that MULTI a CMD_FENCE or CMD_GATE may be queued */
 
 /* Name of a command and, below a container, of its sub-command ("*": any); lower case, zero padded.
  */
@@ -96,6 +98,8 @@ struct command_row {
 #define ORDER_NEVER_HELD 1 /* before what was answered is drained: Y6 */
 #define ORDER_CURES	 2 /* the same while Redis refuses the drain */
 #define ORDER_SYNCED	 4 /* it tells who has its connection's writes: Y8 */
+#define ORDER_REPEATS                                                                              \
+	8 /* its error or status may repeat bytes of its arguments: scan_reply.h, R4 */
 
 /* The value of a cached hash: this, the places of its fields, then each field and behind it its
  * value, as bulk strings ("$1\r\na\r\n"). Offsets are from the head's first byte. */

@@ -179,7 +179,7 @@ INLINE void admit_recount(struct conn *conn, const struct sock_view *v)
 		conn->next = conn->up_max;
 	}
 	conn->flags &= ~(CONN_F_UNCOUNTABLE | CONN_F_SCAN_LOST);
-	conn->h.kept &= ~CONN_K_OWES;
+	conn->h.kept &= ~(CONN_K_OWES | CONN_K_REPEATS);
 	conn->h.kept |= CONN_K_RECOUNTED;
 }
 

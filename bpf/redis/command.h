@@ -100,13 +100,16 @@ INLINE u32 command_keynum(struct scan_request *s)
 
 _Static_assert(CMD_CLASS_MAX <= CLASS_MASK, "they are no part of a class");
 
-INLINE u32 command_order(const struct command_row *row, const struct control *c)
+/* A class and its order. What may be any command, or a module's, may repeat its arguments. */
+INLINE u32 command_says(const struct control *c, u32 class, u32 order)
 {
-	u32 order = row->order;
-
 	if ((order & ORDER_CURES) && read_once(c->order.refused))
 		order |= ORDER_NEVER_HELD;
-	return order << CLASS_ORDER_AT;
+	if (class == CMD_FENCE)
+		order |= ORDER_REPEATS;
+	if (read_once(c->one_line))
+		order &= ~ORDER_REPEATS;
+	return class | order << CLASS_ORDER_AT;
 }
 
 /* Class of the command whose name and first argument the scanner holds, and where its keys are.
@@ -123,19 +126,19 @@ __noinline int command_class(struct scan_request *s)
 		return CMD_FENCE;
 	s->key_next = s->key_first = 0;
 	if (!s->name_len || s->name_len > NAME_BYTES_MAX)
-		return c->unknown_class;
+		return command_says(c, c->unknown_class, 0);
 	__builtin_memcpy(key.name, s->name, NAME_BYTES_MAX);
 	row = command_row(&key);
 	if (!row)
-		return c->unknown_class;
+		return command_says(c, c->unknown_class, 0);
 	if (row->cmd_class == CMD_CONTAINER)
 		row = command_sub(&key, s);
 	if (!row)
-		return CMD_FENCE;
+		return command_says(c, CMD_FENCE, 0);
 	class = row->cmd_class;
 	if (row->argc && row->argc != s->args_total)
 		class = class == CMD_GET || class == CMD_PING ? CMD_HARMLESS : CMD_SETTLE;
 	else if (class == CMD_MARK)
 		return command_keys(s, row);
-	return class | command_order(row, c);
+	return command_says(c, class, row->order);
 }

@@ -12,6 +12,7 @@
 #include "redis/resp.h"
 #include "redis/scan_request.h"
 #include "redis/through.h"
+#include "splice/accept.h"
 #include "splice/busy.h"
 #include "splice/handler.h"
 #include "splice/order.h"
@@ -110,7 +111,7 @@ INLINE void found_half(struct work *w, const struct conn *conn)
 /* But for the modes, which begin with a packet, not with its late commands. */
 INLINE void found_nothing(struct scan_found *f)
 {
-	f->effects = f->due = f->done = f->never_held = 0;
+	f->effects = f->due = f->done = f->never_held = f->repeats = 0;
 	f->overflow = f->late = f->uncountable = f->gate = f->hidden = f->written = f->synced = 0;
 }
 
@@ -193,6 +194,9 @@ __noinline int scan_packet(ctx_t *ctx)
 }
 
 #define ROTE_PING     0x0a0d34240a0d312aULL /* "*1\r\n$4\r\n" */
+#define ROTE_UPPER    0xffffdfdfdfdfULL /* four letters in upper case, and the end of their line */
+#define ROTE_PING_END 0x0a0d474e4950ULL /* "PING\r\n" */
+#define ROTE_INFO_END 0x0a0d4f464e49ULL /* "INFO\r\n" */
 #define ROTE_REPLCONF 0x0a0d38240a0d332aULL /* "*3\r\n$8\r\n", or of five arguments */
 #define ROTE_ACK_AT   28
 #define ROTE_BYTES    96
@@ -213,7 +217,7 @@ __noinline int listener_by_rote(void)
 	if (len > w->loaded || len > ROTE_BYTES)
 		return 0;
 	if (len == 14 && words[0] == ROTE_PING)
-		return (words[1] & 0xffffdfdfdfdfULL) == 0x0a0d474e4950ULL; /* PING */
+		return (words[1] & ROTE_UPPER) == ROTE_PING_END;
 	if (len < ROTE_ACK_AT + 6 ||
 	    (words[0] != ROTE_REPLCONF && words[0] != ROTE_REPLCONF + 0x200) ||
 	    words[1] != 0x464e4f434c504552ULL ||	   /* REPLCONF */
@@ -233,6 +237,32 @@ __noinline int listener_by_rote(void)
 			return 0;
 	}
 	return 1;
+}
+
+/* Whether the payload is, byte for byte, one PING or INFO without arguments, in RESP or as a line: what asks whether the
+ * server is there. Global: verified by itself. */
+__noinline int probe_by_rote(void)
+{
+	struct work *w = work_get();
+	const u64 *words;
+	u64 name;
+	u32 len;
+
+	if (!w)
+		return 0;
+	words = (const u64 *)w->payload;
+	len = w->p.payload_len;
+	if (len > w->loaded || (len != 6 && len != 14))
+		return 0;
+	if (len == 14 && words[0] != ROTE_PING)
+		return 0;
+	name = words[len == 14] & ROTE_UPPER;
+	return name == ROTE_PING_END || name == ROTE_INFO_END;
+}
+
+INLINE bool handler_probes(const struct work *w)
+{
+	return probe_by_rote();
 }
 
 INLINE void handler_up_load(struct work *w, const struct conn *conn)
@@ -258,14 +288,51 @@ INLINE void up_take(const struct conn *conn, struct work *w, u32 trial, u32 shut
 	effects_take(hold_flags(conn, w), trial, hold_used(conn), shuts);
 }
 
+/* How many requests the packet has a part of, and whether one begins in it. */
+INLINE u32 up_touched(const struct work *w, enum up_how how)
+{
+	return how == UP_WHOLE ? w->commands : w->h.found.done + (w->h.scan.state != RQ_IDLE);
+}
+
+INLINE u32 up_begins(const struct work *w, enum up_how how)
+{
+	return up_touched(w, how) > (how == UP_SCAN && !w->h.begins);
+}
+
+/* Whether a request begins in the packet of which it cannot be known where its reply begins: R4. */
+INLINE u32 up_follows_repeats(const struct conn *conn, const struct work *w, enum up_how how)
+{
+	u32 owed = (conn->requests ^ conn->replies) | (conn->egress_max ^ w->view.write_seq) |
+		   (w->p.ack ^ conn_sent_end(conn, &w->view));
+	u32 flag = any_bit(read_once(conn->h.kept) & CONN_K_REPEATS);
+	u32 last = how == UP_SCAN ? w->h.found.repeats : 0;
+
+	return (flag & up_begins(w, how) & any_bit(owed)) |
+	       (any_bit(last) & (last < up_touched(w, how)));
+}
+
+/* Lock held. */
+INLINE void up_repeats_note(struct conn *conn, const struct work *w, enum up_how how)
+{
+	if (how == UP_LOST)
+		return;
+	if (up_begins(w, how))
+		conn->h.kept &= ~CONN_K_REPEATS;
+	if (how == UP_SCAN && w->h.found.repeats)
+		conn->h.kept |= CONN_K_REPEATS;
+}
+
 /* Packets of nothing but reads take what a command that began before them is due; and, should the entry
- * be one that is not answered, what that one asks for. */
+ * be one that is not answered, or become one, what that one asks for. */
 INLINE void whole_take(const struct conn *conn, struct work *w, u32 trial)
 {
-	if (!(w->h.late | trial | (read_once(conn->flags) & CONN_F_UNCOUNTABLE)))
+	u32 follows = up_follows_repeats(conn, w, UP_WHOLE);
+
+	if (!(w->h.late | trial | follows | (read_once(conn->flags) & CONN_F_UNCOUNTABLE)))
 		return;
 	half_note(conn, w);
 	found_begin();
+	w->h.found.uncountable = follows;
 	up_take(conn, w, trial, trial);
 }
 
@@ -298,18 +365,22 @@ INLINE void handler_up_scan(ctx_t *ctx, struct work *w, struct conn *conn, enum 
 		w->requests = w->h.found.done;
 		w->scan_lost = w->h.scan.state == RQ_LOST;
 		w->in_at = w->h.scan.state == RQ_IDLE ? STREAM_BETWEEN : STREAM_WITHIN;
+		w->h.found.uncountable |= up_follows_repeats(conn, w, how);
 	}
 	if (!w->h.by_rote)
 		up_take(conn, w, trial, up_unread(w, how, trial) | w->h.found.modes.gate);
 }
 
-/* Whether all that the packet brings is of commands that are never held, all of which were named in it: Y6. */
+/* Whether all that the packet brings is of commands that are never held, all of which were named in it: Y6. On trial
+ * it is not known where they begin. */
 INLINE bool up_never_held(const struct work *w)
 {
-	u32 touched = w->h.found.done + (w->h.scan.state != RQ_IDLE);
+	u32 touched = up_touched(w, UP_SCAN);
 
+	if (w->h.kept & CONN_K_TRIAL)
+		return probe_by_rote();
 	return w->h.found.never_held && w->h.found.never_held == touched && !w->h.late &&
-	       !w->scan_lost && !(w->h.kept & CONN_K_TRIAL);
+	       !w->scan_lost;
 }
 
 /* Whether the packet may make Redis refuse what was promised: a setting, rights, a role. It waits like others while
@@ -328,21 +399,24 @@ INLINE bool handler_up_asks(struct work *w, enum up_how how)
 	if (how == UP_WHOLE)
 		return takes || !reads_pass(); /* Y6, Y7 */
 	if (how == UP_LOST)
-		return true;
+		return !probe_by_rote();
 	return (w->h.begins || w->h.found.done || takes) && (!up_never_held(w) || up_may_refuse(w));
 }
 
 INLINE bool handler_up_syncs(const struct work *w, enum up_how how)
 {
-	return how == UP_LOST || (how == UP_SCAN && w->h.found.synced) || w->scan_lost;
+	if (how == UP_LOST)
+		return !probe_by_rote();
+	return (how == UP_SCAN && w->h.found.synced) || w->scan_lost;
 }
 
 /* Whether the entry is as it was when the packet's effects were taken: U2. Lock held. */
 INLINE bool up_foreseen(const struct conn *conn, struct work *w, enum up_how how)
 {
 	u32 shuts = any_bit(up_unread(w, how, conn->h.kept & CONN_K_TRIAL));
+	u32 follows = how == UP_LOST ? 0 : up_follows_repeats(conn, w, how);
 
-	if ((shuts & !w->h.gate) | !hold_foreseen(conn, w))
+	if ((shuts & !w->h.gate) | (follows & !w->h.found.uncountable) | !hold_foreseen(conn, w))
 		return false;
 	return how == UP_LOST || w->h.late == late_due(conn, w);
 }
@@ -363,6 +437,7 @@ INLINE enum up_taken handler_up_commit(struct conn *conn, struct work *w, enum u
 		conn->flags |= CONN_F_SCAN_LOST | CONN_F_UNCOUNTABLE;
 		conn->h.kept |= CONN_K_NEVER;
 	}
+	up_repeats_note(conn, w, how);
 	if (w->h.found.uncountable)
 		conn->flags |= CONN_F_UNCOUNTABLE;
 	if (conn->flags & CONN_F_UNCOUNTABLE)

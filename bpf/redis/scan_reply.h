@@ -10,6 +10,11 @@
  *  R2. left > 0 iff inside an aggregate or an element; a reply is counted when left returns to
  *      0, that is with its last byte: a reply of which Redis has yet to write a part is not
  *      answered.
+ *  R4. Of a command that repeats its arguments (ORDER_REPEATS) an error or a status may have line ends of theirs, on
+ *      servers that leave these in it (control.one_line): it counts as several replies. So no reply counts that may come
+ *      after such lines: a request that begins after such a command, and before all that the server has ever written is
+ *      with the client and counts as all replies, makes its connection uncountable. CONN_K_REPEATS: the next request is
+ *      one that begins after such a command.
  *  R3. Between two replies conn.h.out is zeros: a line that most replies need not touch.
  */
 #pragma once

@@ -34,6 +34,7 @@
 struct scan_found {
 	u32 done;	/* requests completed */
 	u32 never_held; /* commands named in the packet that are never held: order.h, Y6 */
+	u32 repeats; /* number of the last one whose reply may repeat its arguments: scan_reply.h, R4 */
 	u32 effects;
 	u32 due;	/* the first so many effects are of whole commands: S3 */
 	u8 overflow;	/* more effects than fit */
@@ -114,6 +115,8 @@ INLINE void found_command(struct scan_found *f, struct scan_request *s, u32 clas
 
 	class &= CLASS_MASK;
 	f->never_held += order & ORDER_NEVER_HELD;
+	if (order & ORDER_REPEATS)
+		f->repeats = f->done + 1;
 	f->synced |= !!(order & ORDER_SYNCED) | (class == CMD_MONITOR);
 	if (class >= CMD_STATEFUL)
 		modes_command(&f->modes, s, class, f->done + 1);
@@ -154,7 +157,7 @@ INLINE void found_inline(struct scan_found *f, struct scan_request *s, const str
 {
 	struct command_key key = {};
 	struct command_row *row;
-	u32 class;
+	u32 class, order = 0;
 
 	s->args_total = 1;
 	s->sub_len = s->pending = 0;
@@ -169,9 +172,9 @@ INLINE void found_inline(struct scan_found *f, struct scan_request *s, const str
 	} else if (class == CMD_MARK) {
 		class = CMD_SETTLE;
 	} else if (row && class == row->cmd_class) {
-		class |= command_order(row, c);
+		order = row->order;
 	}
-	found_command(f, s, class);
+	found_command(f, s, command_says(c, class, order));
 	found_done(f, s);
 }
 

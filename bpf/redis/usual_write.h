@@ -100,7 +100,7 @@ INLINE bool usual_write_read(struct work *w, const struct control *c)
 /* Whether nothing of the connection but its counts says what a request of it means. */
 INLINE bool usual_counts(const struct conn *conn)
 {
-	return !conn->h.late && !(conn->h.kept & (CONN_K_TRIAL | CONN_K_LISTENS));
+	return !conn->h.late && !(conn->h.kept & (CONN_K_TRIAL | CONN_K_LISTENS | CONN_K_REPEATS));
 }
 
 /* Whether the connection waits for nothing that a write would have to wait behind, and its ring is what will

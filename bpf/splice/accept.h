@@ -44,6 +44,18 @@ INLINE u32 ack_too_old(const struct conn *conn, const struct pkt *p, const struc
 	       (p->ack - conn->out_delta - v->snd_una + v->max_window) >> 31;
 }
 
+/* Whether the packet acknowledges less than the first byte of the replies: older than all that was ever acknowledged,
+ * by this record of both streams. The kernel refuses that since Linux 6.7 (tcp_ack(), bytes_acked), and before takes
+ * the bytes if it is within a window. acked: the kernel's bytes_acked, read before the view. */
+INLINE bool ack_before_first(const struct conn *conn, const struct pkt *p,
+			     const struct sock_view *v, u64 acked)
+{
+	u32 first = v->snd_una - (u32)acked;
+
+	return acked < ACK_REFUSED && conn->ack_max - first < v->max_window &&
+	       seq_before(p->ack, first);
+}
+
 /* PAWS by one record (tcp_paws_check()): one tick back is allowed, and a record that is too old or
  * 0 says nothing. */
 INLINE bool paws_ok(u32 recent, u32 recent_s, u32 tsval, u64 now)

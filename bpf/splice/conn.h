@@ -8,8 +8,9 @@
  *     passes like that too.
  * L2. Whose a connection is follows from the listener where it arrives (erb_listeners, written by the
  *     daemon). LISTENER_REDIS is said only of a listener all of whose connections are Redis's,
- *     LISTENER_FOREIGN only where none is. A transparent socket is a proxy's. All else counts as older
- *     than ERB, which is never wrong.
+ *     LISTENER_FOREIGN only where none is. A transparent socket is a proxy's. Of any other listener's nothing is
+ *     answered before a list shows whose the connection is. Where it was seen from its first byte its requests are
+ *     read all the same: what is never held (order.h, Y6) is not held while no daemon knows a new listener.
  * L3. A connection that found no room is not believed to be new while bytes of it may be on their way to
  *     TCP unseen: for UNSEEN_NS, by its own time in erb_unseen. Nothing is taken up as older than ERB
  *     before the table has had room for UNSEEN_CALM_NS. Each of these closes the fence for a while, and a
@@ -34,7 +35,8 @@ struct conn_start {
 	u32 next;      /* client space = kernel space: first byte that was not seen yet */
 	u32 edge;      /* kernel space: oldest byte that may still be acknowledged */
 	u32 write_seq; /* kernel space: first byte of the next reply */
-	bool known;    /* the stream is seen from its first byte */
+	bool read;     /* the stream is seen from its first byte */
+	bool known;    /* and it is the server's: L2 */
 };
 
 /* Starts the entry's fields over. Lock held. What the handler holds of a former owner stays: only proof
@@ -44,11 +46,11 @@ INLINE void conn_init(struct conn *conn, const struct work *w, const struct conn
 {
 	bool holds = handler_holds(conn);
 
-	conn->state = !s->known ? CONN_OLD : holds ? CONN_BYPASS : CONN_NEW;
+	conn->state = !s->read ? CONN_OLD : s->known && !holds ? CONN_NEW : CONN_BYPASS;
 	conn->flags = holds ? conn->flags & CONN_F_HANDLER : 0;
 	if (!s->known || holds)
 		conn->flags |= CONN_F_UNCOUNTABLE;
-	if (!s->known)
+	if (!s->read)
 		conn->flags |= CONN_F_SCAN_LOST;
 	conn->absent = ABSENT_NOT;
 	__builtin_memcpy(&conn->key, &w->p.key, sizeof(conn->key));
@@ -132,7 +134,7 @@ __noinline int listener_look(ctx_t *ctx)
 INLINE u32 conn_start_of(const struct control *c, const struct work *w, struct sock_ref *r,
 			 struct conn_start *s)
 {
-	bool ours = c->admit && w->listener == LISTENER_REDIS;
+	bool ours = w->listener == LISTENER_REDIS;
 
 	if (r->state == TCP_TIME_WAIT)
 		return STAT_SOCK_TIME_WAIT;
@@ -146,7 +148,8 @@ INLINE u32 conn_start_of(const struct control *c, const struct work *w, struct s
 	if (r->state == TCP_NEW_SYN_RECV) {
 		s->next = r->rcv_isn + 1;
 		s->edge = s->write_seq = r->snt_isn + 1;
-		s->known = ours && r->cookie;
+		s->read = c->admit && r->cookie;
+		s->known = s->read && ours;
 		return 0;
 	}
 	if (!r->tp)
@@ -154,8 +157,9 @@ INLINE u32 conn_start_of(const struct control *c, const struct work *w, struct s
 	s->next = r->tp->rcv_nxt;
 	s->edge = r->tp->snd_una;
 	s->write_seq = r->tp->write_seq;
-	s->known = ours && r->cookie && !r->tp->urg_data && /* J2 */
-		   r->state == TCP_ESTABLISHED && !r->tp->data_segs_in;
+	s->read = c->admit && r->cookie && !r->tp->urg_data && /* J2 */
+		  r->state == TCP_ESTABLISHED && !r->tp->data_segs_in;
+	s->known = s->read && ours;
 	return 0;
 }
 
@@ -253,8 +257,8 @@ INLINE struct conn *conn_make(struct control *c, const struct work *w, struct co
 	struct conn *conn = conn_get(&w->p.key);
 	u32 reason = 0;
 
-	if (s->known && unseen_lately(c, w))
-		s->known = false;
+	if (s->read && unseen_lately(c, w))
+		s->read = s->known = false;
 	if (!s->known && room_lacked(c, w->now))
 		reason = STAT_CONN_UNSEEN;
 	else if (!conn)
@@ -315,8 +319,8 @@ INLINE bool conn_track(struct work *w, struct control *c, struct sock_ref *r, u3
 	lock_release(&conn->lock);
 	if (ahead)
 		ahead_free(ahead, former);
-	if (s.known && unseen_lately(c, w))
-		s.known = false;
+	if (s.read && unseen_lately(c, w))
+		s.read = s.known = false;
 	lock_take(&conn->lock);
 	if (!conn->cookie)
 		conn_init(conn, w, &s, cookie, ifindex);
@@ -371,7 +375,7 @@ __noinline int conn_begin(ctx_t *ctx)
 		count(STAT_SOCK_REQUEST);
 		v = V_DROP;
 	} else {
-		v = conn_track(w, c, &r, tier_ifindex(ctx)) ? V_REFUSED : order_unseen(c);
+		v = conn_track(w, c, &r, tier_ifindex(ctx)) ? V_REFUSED : order_unseen(w, c);
 	}
 	sock_put(&r);
 	return v;

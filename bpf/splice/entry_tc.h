@@ -51,7 +51,7 @@ int erb_tc_ingress(struct __sk_buff *ctx)
 	if (ctx->ifindex == LOOPBACK_IFINDEX && w->p.key.client_port_be == c->port_be) {
 		/* Both directions pass: this may be Redis's reply as well as a request. */
 		count(STAT_UP_UNTRACKED);
-		return w->p.payload_len && order_unseen(c) == V_DROP ? TCX_DROP : TCX_NEXT;
+		return w->p.payload_len && order_unseen(w, c) == V_DROP ? TCX_DROP : TCX_NEXT;
 	}
 	w->now = now_ns();
 	switch (ingress_tcp(ctx, w, c)) {

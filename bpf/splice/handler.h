@@ -143,6 +143,10 @@ INLINE void handler_up_scan(ctx_t *ctx, struct work *w, struct conn *conn, enum 
 /* Of what was scanned, while something is not drained: whether it comes behind that. No, if no request begins, ends
  * or takes effect with the packet (order.h, Y1), or only such as need not wait (Y6, Y7). */
 INLINE bool handler_up_asks(struct work *w, enum up_how how);
+/* Whether the payload is, byte for byte, a request that is never held (Y6), and no end of its bytes is one that is: the
+ * server may be within a request that began before, and these bytes may be the rest of that. It was under way while all
+ * that is not drained was answered, so no client can tell which of the two came first. */
+INLINE bool handler_probes(const struct work *w);
 /* Whether one of what was scanned may tell who has the writes of its connection: order.h, Y8. */
 INLINE bool handler_up_syncs(const struct work *w, enum up_how how);
 /* The scan goes into the entry, whose next and requests are still the old ones. Lock held. */

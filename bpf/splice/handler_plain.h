@@ -45,6 +45,11 @@ INLINE void handler_up_usual_done(struct work *w)
 {
 }
 
+INLINE bool handler_probes(const struct work *w)
+{
+	return false;
+}
+
 INLINE u32 handler_answer_still(const struct conn *conn, const struct work *w)
 {
 	return 0;

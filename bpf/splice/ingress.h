@@ -73,6 +73,7 @@ INLINE enum verdict ingress_unacceptable(ctx_t *ctx, struct work *w, struct conn
 					 struct sock_ref *r)
 {
 	u32 end = w->p.seq + w->p.payload_len - conn->in_delta;
+	u64 acked = r->tp->bytes_acked;
 
 	if (!sock_view_load(r, &w->view)) {
 		count(STAT_DROP_RACE);
@@ -87,12 +88,10 @@ INLINE enum verdict ingress_unacceptable(ctx_t *ctx, struct work *w, struct conn
 		count(STAT_REFUSE_ACK);
 		return ingress_gap(ctx, w, conn, r);
 	}
-	if ((!conn->out_delta && seq_before(w->p.ack, conn->edge) &&
-	     w->view.snd_una - conn->edge < w->view.max_window) ||
+	if ((seq_before(w->p.ack, conn->ack_max) &&
+	     ack_before_first(conn, &w->p, &w->view, acked)) ||
 	    ack_of_unsent(conn, &w->p, &w->view)) {
-		/* Older than the first byte: TCP refuses it (tcp_ack(), bytes_acked), or takes it
-		 * before Linux 6.7. Of unsent bytes: TCP refuses it, or takes it if it sends them
-		 * meanwhile. */
+		/* Of unsent bytes: TCP refuses it, or takes it if it sends them meanwhile. */
 		count(STAT_REFUSE_ACK);
 		return V_DROP;
 	}
@@ -373,7 +372,7 @@ INLINE enum verdict ingress_tcp(ctx_t *ctx, struct work *w, struct control *c)
 	}
 	if (!TIER_XDP && !conn && !device_boosted(c, tier_ifindex(ctx))) {
 		count(STAT_UP_ELSEWHERE);
-		return order_unseen(c);
+		return order_unseen(w, c);
 	}
 	if (conn && (w->p.flags & TCP_SYN))
 		return ingress_syn(ctx, w, conn);

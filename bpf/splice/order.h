@@ -16,7 +16,8 @@
  *  Y4. The kernel did not get a held packet: not its acknowledgement either (ack_goes_up()).
  *  Y5. conn.waits_for is at most lsn. So while all is drained it need not be looked at: its line is cold.
  *  Y6. A packet of nothing but requests that are never held asks nothing: they tell of the server, or cure it. The
- *      handler knows them. Y3 binds them like all others.
+ *      handler knows them. Y3 binds them like all others. Where it is not known where requests begin, a packet that is
+ *      one of a few of them, byte for byte, asks nothing either: handler_probes().
  *  Y7. Nor does a packet of nothing but reads of which nobody can tell that they pass what is not drained:
  *      redis/reads.h.
  *  Y8. A request that tells who else has its connection's writes, as WAIT does, goes up when all that was answered is
@@ -28,6 +29,8 @@
 #pragma once
 #include "base/seam.h"
 #include "base/verdict.h"
+#include "net/work.h"
+#include "splice/handler.h"
 
 /* Whether anything that was answered may not be in the server yet. */
 INLINE bool order_open(const struct control *c)
@@ -104,10 +107,10 @@ INLINE bool order_waits(const struct control *c, struct conn *conn, u32 asks)
 	return late;
 }
 
-/* Payload that no entry counts (L1) may be any request, and nobody knows what it waits for. */
-INLINE enum verdict order_unseen(const struct control *c)
+/* Payload that no entry counts (L1) may be any request, and it is not known what it waits for. */
+INLINE enum verdict order_unseen(const struct work *w, const struct control *c)
 {
-	if (!order_open(c))
+	if (!order_open(c) || handler_probes(w))
 		return V_PLAIN;
 	count(STAT_HELD_UNSEEN);
 	return V_DROP;

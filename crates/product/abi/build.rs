@@ -164,7 +164,7 @@ fn generate_commands(from: &Path, to: &Path) -> Result<()> {
         keys.insert(name.clone(), text);
     }
     let mut orders = BTreeMap::new();
-    for kind in ["NEVER_HELD", "CURES", "SYNCED"] {
+    for kind in ["NEVER_HELD", "CURES", "SYNCED", "REPEATS"] {
         for name in definitions(from, kind)?.into_iter().flatten() {
             let is_known = rows.iter().any(|row| row[0] == name);
             ensure!(is_known, "{kind} of {name:?}, which is no COMMAND");

@@ -81,7 +81,9 @@ fields! {
     /// 1: no operator has said that the cache be closed, or opened.
     closed_by_itself, set_closed_by_itself: u32, AtomicU32;
     /// 1: new connections may be tracked from their first byte.
-    admit, set_admit: u32, AtomicU32;
+    admit, set_admit: u16, AtomicU16;
+    /// 1: error and status replies are one line each, whatever they repeat of their requests.
+    one_line, set_one_line: u16, AtomicU16;
     /// 1: misses are reported and fills inserted.
     fills, set_fills: u32, AtomicU32;
     /// A key is reported at its n-th miss.

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The end of a detach: take everything away; and detach without a daemon.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use erb_abi::{self as abi, ControlPlane as _};
-use erb_datapath::{Datapath, Links};
+use erb_datapath::{Datapath, Device, Links, VlanOffload};
 use erb_redis::reset_translated;
 
 use crate::boost::take_away;
 use crate::daemon::Daemon;
 use crate::journal;
 use crate::privilege::raise_reserve;
-use crate::rundir::RunDir;
+use crate::rundir::{Notes, RunDir};
 use crate::sockets::destroy;
+use crate::undrained::save_rest;
 use crate::{Error, Result};
 
 /// Between looks at the table while waiting without a daemon; also the retransmission timer.
@@ -21,8 +23,11 @@ const LOOK: Duration = Duration::from_millis(50);
 /// How a detach without daemon ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detached {
-    /// Everything is gone.
-    Gone,
+    /// Everything is gone, but for so many SETs that are in the file that was named.
+    Gone {
+        /// SETs.
+        kept: u64,
+    },
     /// So many connections still need translation; the programs stay at work.
     Needed(u32),
     /// So many SETs were answered and are not in Redis; the programs stay at work.
@@ -31,11 +36,13 @@ pub enum Detached {
 
 /// What may be lost by a detach.
 #[derive(Clone, Copy, Debug)]
-pub struct Losses {
+pub struct Losses<'a> {
     /// Connections that need translation are reset.
     pub force: bool,
     /// What was answered in Redis's place and is not in Redis goes.
     pub discard: bool,
+    /// It goes to this new file, if nothing else is in the way of the detach.
+    pub keep_in: Option<&'a Path>,
 }
 
 impl Daemon {
@@ -61,7 +68,11 @@ impl Daemon {
 /// # Errors
 /// [`Error::NotBoosted`] if there is nothing, [`Error::AlreadyBoosted`] if a daemon is at work, [`Error::CutOff`] if
 /// one is that cannot be spoken to.
-pub fn detach_without_daemon(run_dir: &RunDir, losses: Losses, wait: Duration) -> Result<Detached> {
+pub fn detach_without_daemon(
+    run_dir: &RunDir,
+    losses: Losses<'_>,
+    wait: Duration,
+) -> Result<Detached> {
     run_dir.check_not_cut_off()?;
     if !run_dir.path().exists() {
         return Err(Error::NotBoosted(run_dir.path().to_path_buf()));
@@ -75,9 +86,9 @@ pub fn detach_without_daemon(run_dir: &RunDir, losses: Losses, wait: Duration) -
         // Nothing was ever attached: a boost that died before its notes were written.
         take_away(&run_dir.pins(), &[]);
         run_dir.remove(run_dir.pins_are_own())?;
-        return Ok(Detached::Gone);
+        return Ok(Detached::Gone { kept: 0 });
     };
-    if notes.log_rings > 0 && !losses.discard {
+    if notes.log_rings > 0 && !losses.discard && losses.keep_in.is_none() {
         let undrained = Datapath::open(&run_dir.pins(), 0)?.undrained();
         if undrained > 0 {
             return Ok(Detached::Undrained(undrained));
@@ -92,10 +103,7 @@ pub fn detach_without_daemon(run_dir: &RunDir, losses: Losses, wait: Duration) -
         } else {
             Vec::new()
         };
-        take_away(&run_dir.pins(), &vlan);
-        journal::forget(&notes);
-        run_dir.remove(notes.mounted)?;
-        return Ok(Detached::Gone);
+        return leave_dead(run_dir, &notes, &vlan, losses.keep_in);
     };
     if !here {
         return Err(Error::Usage(
@@ -108,10 +116,28 @@ pub fn detach_without_daemon(run_dir: &RunDir, losses: Losses, wait: Duration) -
     if needed > 0 {
         return Ok(Detached::Needed(needed));
     }
-    take_away(&run_dir.pins(), &notes.vlan_before());
-    journal::forget(&notes);
+    leave_dead(run_dir, &notes, &notes.vlan_before(), losses.keep_in)
+}
+
+/// Nothing is in the way any more: what is not in Redis is kept first, so that whatever fails loses nothing.
+fn leave_dead(
+    run_dir: &RunDir,
+    notes: &Notes,
+    vlan: &[(Device, VlanOffload)],
+    keep_in: Option<&Path>,
+) -> Result<Detached> {
+    let kept = match keep_in {
+        Some(path)
+            if notes.log_rings > 0 && Datapath::open(&run_dir.pins(), 0)?.undrained() > 0 =>
+        {
+            save_rest(run_dir, notes, path)?
+        }
+        _ => 0,
+    };
+    take_away(&run_dir.pins(), vlan);
+    journal::forget(notes);
     run_dir.remove(notes.mounted)?;
-    Ok(Detached::Gone)
+    Ok(Detached::Gone { kept })
 }
 
 /// Stops answering and waits; returns the number of connections that still need translation.

@@ -15,7 +15,7 @@ use erb_redis::drain::Follower;
 
 use crate::journal::{boot_id, new_id};
 use crate::keeper::as_kept;
-use crate::rundir::RunDir;
+use crate::rundir::{Notes, RunDir};
 use crate::{Error, Result};
 
 /// A daemon that drains has so long.
@@ -50,10 +50,18 @@ pub fn save_undrained(run_dir: &RunDir, path: &Path) -> Result<u64> {
         }
         sleep(LOOK);
     }
+    save_rest(run_dir, &notes, path)
+}
+
+/// The same of a dead daemon, whose notes these are.
+///
+/// # Errors
+/// As [`save_undrained`].
+pub(crate) fn save_rest(run_dir: &RunDir, notes: &Notes, path: &Path) -> Result<u64> {
     let logs = open_logs(&run_dir.pins())?;
     let id = match notes.journal.is_empty() {
         true => new_id()?,
-        false => notes.journal,
+        false => notes.journal.clone(),
     };
     let identity = Identity {
         journal: Id::parse(&id).unwrap_or_default(),

@@ -105,24 +105,15 @@ pub fn run(args: &DetachArgs) -> Result<ExitCode> {
             wait_for_daemon(&run_dir, until, keeps)
         }
         Err(Error::NotBoosted(_)) => {
-            match detach_without_daemon(&run_dir, Losses { force, discard }, args.wait)? {
-                Detached::Gone => None,
-                Detached::Undrained(count) => {
-                    eprintln!(
-                        "error: the daemon is dead and {count} SETs that were answered are not in Redis; \
-                         programs stay at work: `erb boost` with the same arguments brings them there, \
-                         --undrained-to FILE keeps them in a file, --discard-undrained loses them"
-                    );
-                    return Ok(ExitCode::from(exit::STILL_NEEDED));
-                }
-                Detached::Needed(count) => {
-                    eprintln!(
-                        "error: the daemon is dead and {count} connections still need translation; \
-                         programs stay at work: wait and detach again, or use --force"
-                    );
-                    return Ok(ExitCode::from(exit::STILL_NEEDED));
-                }
+            let losses = Losses {
+                force,
+                discard,
+                keep_in: args.undrained_to.as_deref(),
+            };
+            if let Some(code) = run_without_daemon(&run_dir, losses, args)? {
+                return Ok(code);
             }
+            None
         }
         Err(error) => return Err(error),
     };
@@ -148,6 +139,30 @@ pub fn run(args: &DetachArgs) -> Result<ExitCode> {
     Ok(ExitCode::from(exit::STILL_NEEDED))
 }
 
+/// The daemon is dead: with which code that ends, if not all is gone now.
+fn run_without_daemon(
+    run_dir: &RunDir,
+    losses: Losses<'_>,
+    args: &DetachArgs,
+) -> Result<Option<ExitCode>> {
+    match detach_without_daemon(run_dir, losses, args.wait)? {
+        Detached::Gone { kept } => {
+            tell_kept(args, kept);
+            return Ok(None);
+        }
+        Detached::Undrained(count) => eprintln!(
+            "error: the daemon is dead and {count} SETs that were answered are not in Redis; \
+             programs stay at work: `erb boost` with the same arguments brings them there, \
+             --undrained-to FILE keeps them in a file, --discard-undrained loses them"
+        ),
+        Detached::Needed(count) => eprintln!(
+            "error: the daemon is dead and {count} connections still need translation; \
+             programs stay at work: wait and detach again, or use --force"
+        ),
+    }
+    Ok(Some(ExitCode::from(exit::STILL_NEEDED)))
+}
+
 /// Whether what is not in Redis is in a file by now, as was asked for, and may go.
 fn is_kept(run_dir: &RunDir, args: &DetachArgs) -> Result<bool> {
     let Some(path) = &args.undrained_to else {
@@ -160,13 +175,24 @@ fn is_kept(run_dir: &RunDir, args: &DetachArgs) -> Result<bool> {
     // From here on nothing is answered.
     let (force, discard) = (args.force, false);
     match request::<Answer>(run_dir, &Request::Detach { force, discard }) {
-        Ok(_) | Err(Error::NotBoosted(_)) => {}
+        Ok(_) => {}
+        // It has left already, or is dead: then the file is made once nothing else is in the way.
+        Err(Error::NotBoosted(_)) => return Ok(false),
         Err(error) => return Err(error),
     }
     let count = match save_undrained(run_dir, path) {
         // It has left already: all was in Redis.
         Err(Error::NotBoosted(_)) if !run_dir.is_locked() => return Ok(false),
         saved => saved?,
+    };
+    tell_kept(args, count);
+    Ok(count > 0)
+}
+
+/// What became of what was to be kept, if it was to be.
+fn tell_kept(args: &DetachArgs, count: u64) {
+    let Some(path) = &args.undrained_to else {
+        return;
     };
     match count {
         0 => mention("all that was answered is in Redis: there is no file\n"),
@@ -175,7 +201,6 @@ fn is_kept(run_dir: &RunDir, args: &DetachArgs) -> Result<bool> {
             path.display()
         )),
     }
-    Ok(count > 0)
 }
 
 /// Waits until the daemon has left; none: it has, else what keeps it.

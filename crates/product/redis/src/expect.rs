@@ -65,6 +65,10 @@ pub(crate) enum Setup {
     Hello,
     Name,
     NoEvict,
+    /// A question with line ends in it, which the error repeats: whether that is one line.
+    LineEnds,
+    /// The rest of that error, which was none.
+    LineEndsRest,
     /// A transaction like a fill's: only whether it is allowed counts.
     Trial,
     List,

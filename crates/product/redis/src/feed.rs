@@ -24,12 +24,12 @@ use std::io::{self, Read, Write};
 use bytes::Bytes;
 use erb_abi::Logs;
 
-use crate::calls::Calls;
 use crate::client_list::{self, ClientLine};
 use crate::commands::{self, CommandsReport};
 use crate::drain::Drain;
 use crate::expect::{Event, Expect, Setup};
 use crate::fill::Room;
+use crate::line_ends::{self, LineEnds};
 use crate::output_limit;
 use crate::outside::DataPath;
 use crate::reading::{BATCH_REPLY_MAX, insert, sizes};
@@ -65,6 +65,8 @@ pub(crate) struct Feed<S> {
     quiet: bool,
     /// Fields of hashes may expire by themselves; unknown: yes.
     fields_expire: bool,
+    /// Whether Redis's errors are one line each; none: it is to be asked, as it has FUNCTION by its own name.
+    line_ends: Option<LineEnds>,
     /// How often hash tables are looked into.
     steps: Steps,
     /// Of which changes Redis tells: `reports.rs`.
@@ -98,6 +100,7 @@ impl<S: Read + Write> Feed<S> {
             output_limit: None,
             quiet: false,
             fields_expire: true,
+            line_ends: Some(LineEnds::Untold),
             steps: Steps::default(),
             reports: Reports::All,
             calls_error: None,
@@ -393,44 +396,14 @@ impl<S: Read + Write> Feed<S> {
     /// Whatever was asked: nothing works as it should without the right to it. But a trial asks just that.
     fn check_right(&self, frame: &Frame) -> io::Result<()> {
         let asked = self.expected.front();
-        let tries = matches!(asked, Some(Expect::WriteTrial { frame: false, .. }));
+        let tries = matches!(
+            asked,
+            Some(Expect::WriteTrial { frame: false, .. } | Expect::Setup(Setup::LineEnds))
+        );
         match error(frame).filter(|text| !tries && rights::lacks_right(text)) {
             Some(reason) => Err(self.refused(&asked, &reason)),
             None => Ok(()),
         }
-    }
-
-    fn take_calls(&mut self, reply: &Frame, events: &mut Vec<Event>) {
-        let calls = Calls::of(reply);
-        self.calls_error = calls.is_none().then(|| refusal(reply, "INFO"));
-        events.extend(calls.map(Event::Calls));
-    }
-
-    /// The first answer about Redis's state.
-    fn take_config(&mut self, reply: &Frame) {
-        self.state = RedisState::asked_as(self.user.clone());
-        self.state.take_config(reply);
-        self.quiet = self.state.tells_misses == Some(true);
-        self.output_limit = error(reply).is_none().then_some(self.state.output_limit);
-    }
-
-    /// The last answer about Redis's state, but for CLIENT LIST where that is needed.
-    fn take_info(&mut self, reply: &Frame, gate: u64, events: &mut Vec<Event>) {
-        self.state.take_info(reply);
-        self.fields_expire = self.state.fields_may_expire();
-        // Here, not with the state: calls of later PINGs come before CLIENT LIST's answer.
-        events.extend(Calls::of(reply).map(Event::Calls));
-        if self.state.may_be_monitored() {
-            self.ask(&[b"CLIENT", b"LIST"], Expect::Monitors { gate });
-        } else {
-            events.push(self.state_read(gate));
-        }
-    }
-
-    fn state_read(&mut self, gate: u64) -> Event {
-        let mut state = Box::new(std::mem::take(&mut self.state));
-        state.line_bytes = self.line_bytes;
-        Event::State { state, gate }
     }
 
     fn handle_setup(
@@ -445,6 +418,10 @@ impl<S: Read + Write> Feed<S> {
             // fails for another reason than its rights (a Redis that is loading) proves nothing.
             return match step {
                 Setup::Kill | Setup::Trial => Ok(()),
+                Setup::LineEnds => {
+                    self.take_line_ends(&reason, cache);
+                    Ok(())
+                }
                 _ => Err(self.refused(step, &reason)),
             };
         }
@@ -454,6 +431,8 @@ impl<S: Read + Write> Feed<S> {
                 self.id = id.ok_or_else(|| broken("HELLO's reply tells no id"))?;
             }
             Setup::Name | Setup::NoEvict | Setup::Trial | Setup::Kill => {}
+            // Whatever that is, it is not the error that was asked for.
+            Setup::LineEnds | Setup::LineEndsRest => {}
             Setup::List => {
                 let list = text(frame).cloned().unwrap_or_default();
                 self.line_bytes = output_limit::line_bytes(&list);
@@ -505,6 +484,9 @@ impl<S: Read + Write> Feed<S> {
         let table = commands::table(&listed, &asked, answer).map_err(io::Error::other)?;
         if commands::apply(cache, &table).map_err(io::Error::other)? && self.ready {
             cache.clear().map_err(io::Error::other)?;
+        }
+        if table.has(line_ends::COMMAND) && self.line_ends == Some(LineEnds::Untold) {
+            self.line_ends = None;
         }
         let end = match table.report.refusal() {
             Some(reason) => Err(reason),
@@ -589,6 +571,8 @@ fn refusal(reply: &Frame, command: &str) -> String {
     error(reply).unwrap_or_else(|| format!("an unexpected reply to {command}"))
 }
 
+#[path = "feed_state.rs"]
+mod state;
 #[path = "feed_writes.rs"]
 mod writes;
 

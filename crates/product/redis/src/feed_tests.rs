@@ -562,3 +562,31 @@ fn a_redis_that_does_not_say_what_it_tells_of_ends_the_feed() {
         assert!(end.to_string().contains("TRACKING"), "{end}");
     }
 }
+
+/// Whether errors are one line is asked with the state, until Redis tells; what cannot be told is not believed.
+#[test]
+fn whether_errors_are_one_line_is_asked_until_it_is_told() {
+    let one = |answers: &[&str]| {
+        let mut fixture = Fixture::ready();
+        fixture.feed.line_ends = None;
+        for answer in answers {
+            fixture.redis.heard();
+            fixture.feed.ask_line_ends();
+            fixture.feed.ask_line_ends();
+            fixture.feed.flush().unwrap();
+            let heard = fixture.redis.heard();
+            assert_eq!(heard.matches("FUNCTION").count(), 1, "{heard}");
+            fixture.say(answer.as_bytes());
+        }
+        fixture.feed.ask_line_ends();
+        assert!(fixture.feed.expected.is_empty(), "it is asked once more");
+        fixture.cache.one_line()
+    };
+    assert_eq!(
+        one(&["-LOADING wait\r\n", "-ERR Unknown argument erb  +line\r\n"]),
+        1
+    );
+    assert_eq!(one(&["-ERR Unknown argument erb\r\n+line\r\n"]), 0);
+    assert_eq!(one(&["-NOPERM no right\r\n"]), 0);
+    assert_eq!(one(&["-ERR unknown command 'FUNCTION'\r\n"]), 0);
+}

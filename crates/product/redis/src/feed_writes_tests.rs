@@ -19,11 +19,12 @@ fn drain_of(keys: &[&str]) -> Drain<Logs> {
         });
     }
     let settings = DrainSettings {
-        databases: 16,
         batch_ns: BATCH_NS,
         secret: hash_secret::of_seed(1),
     };
-    Drain::new(logs, &settings)
+    let mut drain = Drain::new(logs, &settings);
+    drain.set_databases(16);
+    drain
 }
 
 /// What happened, in words.
@@ -99,6 +100,8 @@ fn what_is_no_answer_to_a_batch_ends_the_feed() {
     assert!(end.is_err());
     drain.lost();
     assert_eq!(drain.log().drained(), 0);
+    assert_eq!(drain.next_ns(), None, "the next Redis is not known yet");
+    drain.set_databases(16);
     assert!(drain.next_ns().is_some(), "it is drained by the next feed");
 }
 

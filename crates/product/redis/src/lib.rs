@@ -44,6 +44,7 @@ mod holding;
 mod hours;
 mod later;
 mod lease;
+mod line_ends;
 mod link;
 mod listeners;
 mod movers;

@@ -19,6 +19,7 @@ impl<S: Read + Write> Feed<S> {
     /// Queues the questions about Redis's state. `gate` is `gate_seen` as read before.
     pub(crate) fn ask_state(&mut self, gate: u64) {
         let [config, acl, info, _] = RedisState::QUESTIONS;
+        self.ask_line_ends();
         self.ask(config, Expect::Config);
         self.ask(acl, Expect::Acl);
         self.ask(info, Expect::Info { gate });

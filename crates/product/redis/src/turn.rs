@@ -303,6 +303,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
     /// The same by our own will; false if there was none.
     fn hang_up(&mut self, reason: &str) -> bool {
         lease::end(&self.path);
+        self.path.set_one_line(0); // the next feed's Redis may be another one
         let was_there = self.link.give_up(self.machine.monotonic_ns());
         self.watch.no_feed(reason);
         self.filling.forget_all();

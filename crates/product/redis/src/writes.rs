@@ -9,6 +9,7 @@
 //!    it up.
 //! 4. What Redis lost, or got from elsewhere, is not written over: while something was not drained it became a
 //!    replica, or was started anew without a log. Then nothing is drained any more, until somebody decides.
+//! 5. Each feed's drain begins with the number of databases that its own Redis told over it (`drain`, 7).
 
 use std::collections::VecDeque;
 
@@ -159,17 +160,20 @@ impl Writes {
 
     fn take_databases(&mut self, path: &impl DataPath, databases: Option<u32>) {
         let Some(databases) = databases else { return };
-        let Some(logs) = self.logs.take() else { return };
-        let settings = DrainSettings {
-            databases,
-            batch_ns: BATCH_NS,
-            secret: path.control().hash_secret(),
-        };
-        self.draining = Some(Draining {
-            drain: Drain::new(logs, &settings),
-            broken: None,
-            refused: VecDeque::new(),
-        });
+        if let Some(logs) = self.logs.take() {
+            let settings = DrainSettings {
+                batch_ns: BATCH_NS,
+                secret: path.control().hash_secret(),
+            };
+            self.draining = Some(Draining {
+                drain: Drain::new(logs, &settings),
+                broken: None,
+                refused: VecDeque::new(),
+            });
+        }
+        if let Some(drain) = self.drain() {
+            drain.set_databases(databases);
+        }
     }
 
     /// The drain; before Redis is known, none.
@@ -261,16 +265,18 @@ impl Writes {
     /// What speaks against answering writes; what the drain knows of that is put in here.
     pub(crate) fn found_against(&self, mut seen: Seen<'_>, now: u64) -> Vec<Against> {
         seen.journal.clone_from(&self.journal);
-        match &self.draining {
-            Some(of) => {
-                seen.age_ns = of.drain.backlog(now).age_ns;
-                seen.refusal = match (&of.broken, self.stranded) {
-                    (Some(error), _) => Some(error.to_string()),
-                    (None, Some(why)) => Some(why.to_owned()),
-                    (None, None) => of.drain.refusal().map(|refusal| refusal.text.clone()),
-                };
-            }
-            None => seen.refusal = Some("Redis does not tell how many databases it has".to_owned()),
+        if let Some(of) = &self.draining {
+            seen.age_ns = of.drain.backlog(now).age_ns;
+            seen.refusal = match (&of.broken, self.stranded) {
+                (Some(error), _) => Some(error.to_string()),
+                (None, Some(why)) => Some(why.to_owned()),
+                (None, None) => of.drain.refusal().map(|refusal| refusal.text.clone()),
+            };
+        }
+        let known = self.draining.as_ref().and_then(|of| of.drain.databases());
+        if known.is_none() {
+            let text = "Redis has not told how many databases it has";
+            seen.refusal.get_or_insert_with(|| text.to_owned());
         }
         self.gate.found_against(&seen, now)
     }

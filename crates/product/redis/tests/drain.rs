@@ -215,11 +215,12 @@ impl Bench {
 
 fn drain(logs: &Rc<Logs>) -> Drain<Shared> {
     let settings = DrainSettings {
-        databases: 16,
         batch_ns: BATCH_NS,
         secret: hash_secret::of_seed(5),
     };
-    Drain::new(Shared(Rc::clone(logs)), &settings)
+    let mut drain = Drain::new(Shared(Rc::clone(logs)), &settings);
+    drain.set_databases(16);
+    drain
 }
 
 fn feed(server: &Server) -> RespStream<UnixStream> {
@@ -409,6 +410,7 @@ fn a_connection_that_is_not_authenticated_is_refused() {
     bench.until_refused("NOAUTH");
     client.ok(&["ACL", "SETUSER", "default", "nopass"]);
     bench.drain.lost();
+    bench.drain.set_databases(16);
     bench.stream = feed(&server);
     bench.until_drained();
 }
@@ -462,6 +464,7 @@ fn what_was_under_way_is_drained_again_by_the_next_one() {
         bench.stream = feed(&server);
         if round % 3 == 0 {
             bench.drain.lost();
+            bench.drain.set_databases(16);
         } else {
             bench.drain = drain(&bench.logs);
         }

@@ -2,10 +2,14 @@
 //! Processes and limits.
 
 use std::process::Command;
+use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+
+/// For so long at most a killed process is at its end.
+const END_WAIT: Duration = Duration::from_secs(30);
 
 /// A process that ends with its owner.
 #[derive(Debug)]
@@ -93,4 +97,18 @@ pub fn run(command: &mut Command) -> String {
         String::from_utf8_lossy(&output.stderr)
     );
     String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Kills a process that the lab started, and returns when it has ended: what it listened to is free then.
+///
+/// # Panics
+/// If it is not there, or does not end.
+pub fn kill_whole(pid: Pid) {
+    signal(pid, Signal::SIGKILL);
+    let has_ended = || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+        // Its parent may not have asked for it yet.
+        stat.map_or(true, |stat| stat.contains(") Z "))
+    };
+    erb_steady::wait_until(END_WAIT, "a killed process ends", has_ended);
 }

@@ -396,6 +396,7 @@ impl Bench {
         control.set_serving(1);
         control.set_stopping(0);
         control.set_admit(1);
+        control.set_one_line(1);
         control.set_open(abi::DOOR_OPEN);
         control.set_fills(1);
         control.set_miss_fill_at(2);
@@ -406,9 +407,7 @@ impl Bench {
         control.set_write_through(0); // a SET would outlive its row
         control.set_heartbeat_up_ns(0);
         control.set_gate_ack(control.gate_seen());
-        for _ in 0..MISS_COUNT_BITS {
-            self.dp.fade_interests(0);
-        }
+        (0..MISS_COUNT_BITS).for_each(|_| self.dp.fade_interests(0));
         control.set_client_conns_max(CONNECTIONS / abi::CLIENT_SHARE);
     }
 

@@ -128,6 +128,7 @@ static void mirror_fill(void *at, const struct sim_sock *s)
 	tp->tsoffset = s->tsoffset;
 	tp->mss_cache = s->mss_cache;
 	tp->data_segs_in = s->data_segs_in;
+	tp->bytes_acked = s->bytes_acked;
 	tp->urg_data = s->urg_data;
 	tp->rx_opt.ts_recent = s->ts_recent;
 	tp->rx_opt.ts_recent_stamp = s->ts_recent_s;

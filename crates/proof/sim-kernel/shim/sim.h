@@ -37,6 +37,7 @@ struct sim_skb {
 struct sim_sock {
 	__u64 cookie;
 	__u64 bytes_received;
+	__u64 bytes_acked;
 	__u32 rcv_nxt;
 	__u32 data_segs_in;
 	__u32 copied_seq;

@@ -14,6 +14,8 @@ pub struct Sock {
     pub cookie: u64,
     /// `tcp_sock.bytes_received`; for the checks, programs do not see it.
     pub bytes_received: u64,
+    /// Bytes of ours that the peer has acknowledged.
+    pub bytes_acked: u64,
     /// Next byte expected.
     pub rcv_nxt: u32,
     /// Segments with payload, whatever became of them.

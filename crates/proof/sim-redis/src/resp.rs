@@ -331,6 +331,12 @@ impl Client {
         self.add_error_bytes(text.as_bytes());
     }
 
+    /// An error as servers say it that leave line ends in it.
+    pub(crate) fn add_error_lines(&mut self, text: &[u8]) {
+        self.errors += 1;
+        self.put(&[b"-", text, b"\r\n"].concat());
+    }
+
     pub(crate) fn add_error_bytes(&mut self, text: &[u8]) {
         self.errors += 1;
         let end = text.len()

@@ -101,3 +101,18 @@ pub(crate) fn eval(redis: &mut Redis, id: ClientId, argv: &Argv) {
         _ => client.put(&reply),
     }
 }
+
+/// There are none; of its arguments none is known.
+pub(crate) fn function_list(redis: &mut Redis, id: ClientId, argv: &Argv) {
+    let keeps = redis.config.line_ends;
+    let client = redis.client(id);
+    let Some(argument) = argv.get(2) else {
+        return client.add_array(0);
+    };
+    let text = [b"ERR Unknown argument ", &argument[..]].concat();
+    if keeps {
+        client.add_error_lines(&text);
+    } else {
+        client.add_error_bytes(&text);
+    }
+}

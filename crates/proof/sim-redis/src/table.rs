@@ -215,6 +215,8 @@ static TABLE: &[Command] = &[
     command("publish", 3, "plFP", (0, 0, 0), pubsub::publish),
     command("monitor", 1, "asl", (0, 0, 0), pubsub::monitor),
     command("eval", -3, "sxP", (0, 0, 0), script::eval),
+    command("function", -2, "", (0, 0, 0), admin::container),
+    command("function|list", -2, "s", (0, 0, 0), script::function_list),
     command("config", -2, "", (0, 0, 0), admin::container),
     command("config|get", -3, "asl", (0, 0, 0), admin::config_get),
     command("config|set", -4, "asl", (0, 0, 0), admin::config_set),

@@ -135,6 +135,8 @@ pub struct Config {
     pub renamed: &'static [(&'static str, &'static str)],
     /// It is a Redis 7.4, where fields of hashes may expire by themselves.
     pub field_expiry: bool,
+    /// Line ends stay in what errors repeat of arguments, as in Valkey 8.1.1.
+    pub line_ends: bool,
     /// How long a background fsync may take at most, ns (seeded).
     pub fsync_ns_max: u64,
     /// Seed of everything that Redis leaves to chance: eviction, active expiry.
@@ -158,6 +160,7 @@ impl Default for Config {
             serve_stale: true,
             renamed: &[],
             field_expiry: false,
+            line_ends: false,
             fsync_ns_max: 0,
             seed: 0,
         }

@@ -59,7 +59,7 @@ fn both(a: Meaning, b: Meaning) -> Meaning {
         .into_iter()
         .find(|class| effects(*class).1 & wanted == wanted);
     Meaning {
-        order: (a.order | b.order) & abi::ORDER_SYNCED as u16,
+        order: (a.order | b.order) & STRONG,
         ..plain(class.unwrap_or(abi::CMD_MONITOR))
     }
 }
@@ -73,11 +73,13 @@ const fn plain(class: erb_cmd_class) -> Meaning {
     }
 }
 
-/// Whether who has the first order waits wherever who has the second one does.
+/// Of the orders those with which a command is treated with more care than without.
+const STRONG: u16 = (abi::ORDER_SYNCED | abi::ORDER_REPEATS) as u16;
+
+/// Whether what has the first order waits wherever what has the second one does.
 const fn orders(strong: u16, weak: u16) -> bool {
     const PASSES: u16 = (abi::ORDER_NEVER_HELD | abi::ORDER_CURES) as u16;
-    const WAITS: u16 = abi::ORDER_SYNCED as u16;
-    strong & PASSES & !weak == 0 && weak & WAITS & !strong == 0
+    strong & PASSES & !weak == 0 && weak & STRONG & !strong == 0
 }
 
 fn covers(strong: Meaning, weak: Meaning) -> bool {

@@ -110,6 +110,11 @@ pub(crate) fn table(listed: &[String], asked: &[String], answer: &Tree) -> Resul
 }
 
 impl Table {
+    /// Whether a command of this name bears it by itself.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        abi::command_key_bytes(name).is_some_and(|key| self.rows.contains_key(&key))
+    }
+
     /// Whether the command of this name writes its first argument as a key, and no other.
     fn writes_first(&self, write: &abi::UsualWrite) -> bool {
         let key = abi::command_key_bytes(write.name);

@@ -8,7 +8,9 @@
 //! 3. Within a ring LSNs grow, over all rings none stands twice.
 //! 4. What was read of the rings and is not drained is read again: a cut that is given up leaves nothing. Of each ring
 //!    one record is read that the cut may not need.
-//! 5. No record allocates: all that grows is kept from cut to cut, and bounded by [`RECORDS_MAX`] and
+//! 5. No cut has a record of a database that Redis does not have: a SELECT that is refused does not end a
+//!    transaction, so the writes after it would go into another database.
+//! 6. No record allocates: all that grows is kept from cut to cut, and bounded by [`RECORDS_MAX`] and
 //!    the arena.
 
 use erb_abi as abi;
@@ -54,10 +56,20 @@ struct Key {
     record: Record,
 }
 
+/// What came of making a cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Made {
+    /// It has records.
+    Batch,
+    /// There are none, or the next LSN is missing.
+    Nothing,
+    /// One of its records is of this database, which Redis does not have.
+    NoDatabase(u16),
+}
+
 /// The writes of one batch, and the memory to find them.
 pub(crate) struct Cut {
     cursors: Vec<Cursor>,
-    databases: u32,
     secret: abi::hash_secret,
     arena: Arena,
     by_key: HashTable<u32>,
@@ -73,7 +85,7 @@ pub(crate) struct Cut {
 
 impl Cut {
     /// Begins at the rings' tails.
-    pub(crate) fn new(log: &impl Log, databases: u32, secret: abi::hash_secret) -> Self {
+    pub(crate) fn new(log: &impl Log, secret: abi::hash_secret) -> Self {
         let cursor = |ring| {
             let next = log.tail(ring);
             Cursor {
@@ -83,7 +95,6 @@ impl Cut {
         };
         Self {
             cursors: (0..log.count()).map(cursor).collect(),
-            databases,
             secret,
             arena: Arena::default(),
             by_key: HashTable::new(),
@@ -96,14 +107,14 @@ impl Cut {
         }
     }
 
-    /// Cuts anew what is behind `drained`, of so much cost for Redis; false: there is nothing, or the next LSN is
-    /// missing.
+    /// Cuts anew what is behind `drained`, of so much cost for a Redis that has so many databases.
     pub(crate) fn make(
         &mut self,
         log: &impl Log,
         drained: u64,
         cost_max: usize,
-    ) -> Result<bool, LogError> {
+        databases: u32,
+    ) -> Result<Made, LogError> {
         self.give_up();
         self.arena.clear();
         self.end = drained;
@@ -113,6 +124,11 @@ impl Cut {
             let Some((from, record)) = self.next_of_all(log, ring, drained)? else {
                 break;
             };
+            if u32::from(record.db) >= databases {
+                // Nor what is before it: all of the cut may have been executed before the connection was lost, and a
+                // part of it would put older values over newer ones.
+                return Ok(Made::NoDatabase(record.db));
+            }
             self.take(record, &mut bytes);
             let cursor = &mut self.cursors[from];
             (cursor.cut_next, cursor.cut_last) = (record.end, record.lsn);
@@ -121,7 +137,10 @@ impl Cut {
             self.end = record.lsn;
             ring = from; // who has written goes on as a rule
         }
-        Ok(self.count > 0)
+        Ok(match self.count {
+            0 => Made::Nothing,
+            _ => Made::Batch,
+        })
     }
 
     /// The record behind the cut's last one, and its ring; it is looked for from this ring on.
@@ -167,7 +186,7 @@ impl Cut {
         }
         while cursor.cut_next != cursor.head && self.arena.has_room() {
             let (at, head) = (cursor.cut_next, cursor.head);
-            let record = self.arena.read(log, (ring, at, head), self.databases)?;
+            let record = self.arena.read(log, (ring, at, head))?;
             if record.lsn <= cursor.cut_last {
                 let what = "its LSN is not above the one before it";
                 return Err(LogError::Record { ring, at, what });

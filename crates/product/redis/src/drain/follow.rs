@@ -16,9 +16,6 @@ use erb_abi::{self as abi, Written};
 
 use super::ring::{Arena, Log, LogError, Record};
 
-/// Databases that a record can name; the drain compares with Redis's.
-const DATABASES: u32 = 1 << 16;
-
 /// How far a ring is read.
 #[derive(Clone, Copy, Default)]
 struct Place {
@@ -168,7 +165,7 @@ impl Follower {
     /// The record at a position; none: it is drained.
     fn read(&mut self, log: &impl Log, ring: usize, at: u64) -> Result<Option<Record>, LogError> {
         self.arena.clear();
-        let found = self.arena.read(log, (ring, at, log.head(ring)), DATABASES);
+        let found = self.arena.read(log, (ring, at, log.head(ring)));
         match passed(log, ring, at) {
             true => Ok(None),
             false => found.map(Some),

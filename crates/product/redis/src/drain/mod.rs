@@ -3,7 +3,8 @@
 //! Like the feed, on whose connection it speaks, it has no socket and no clock: bytes in, bytes out.
 //!
 //! ```text
-//! let mut drain = Drain::new(log, settings)?;
+//! let mut drain = Drain::new(log, settings);
+//! drain.set_databases(databases); // of this connection's Redis
 //! loop {
 //!     // wait until drain.next_ns(), or until something was read into `input`
 //!     drain.begin(now_ns, &mut output)?;          // commands, to be written
@@ -26,6 +27,9 @@
 //! 5. What Redis refuses is tried again for ever; the text is kept for people. Nothing is given up but a
 //!    write that fails by itself (`refusal.rs`).
 //! 6. A record that cannot be one ends all draining (`ring.rs`).
+//! 7. Nothing is said on a connection before it is known how many databases that Redis has: another process may
+//!    have fewer than the one that was there when a write was answered. A record of a database that Redis does
+//!    not have, and all after it, wait until a Redis has it (`cut.rs`, 5).
 //!
 //! It must speak on the feed's connection: Redis's report of a later change of a key comes behind the reply
 //! to the batch that wrote it, only if both take the same way.
@@ -46,7 +50,7 @@ use erb_abi as abi;
 
 use crate::clock::{MS, SECOND_NS};
 use answer::{Answer, End};
-use cut::Cut;
+use cut::{Cut, Made};
 use pace::Pacing;
 use speak::{Batch, Form};
 
@@ -72,8 +76,6 @@ const LOOKS_MAX: usize = 64;
 /// What a drain begins with.
 #[derive(Clone, Debug)]
 pub struct DrainSettings {
-    /// Redis's databases (`databases`; 1 in a cluster). No record may have another one.
-    pub databases: u32,
     /// How long a batch may keep Redis: [`BATCH_NS`].
     pub batch_ns: u64,
     /// What keys are hashed with, so that nobody can choose keys that collide.
@@ -141,6 +143,8 @@ struct UnderWay {
 /// See the module.
 pub struct Drain<L> {
     log: L,
+    /// What the present connection's Redis has (`databases`; 1 in a cluster); none: not known yet.
+    databases: Option<u32>,
     cut: Cut,
     batch: Batch,
     pacing: Pacing,
@@ -161,9 +165,10 @@ pub struct Drain<L> {
 impl<L: Log> Drain<L> {
     /// Goes on behind what is drained.
     pub fn new(log: L, settings: &DrainSettings) -> Self {
-        let cut = Cut::new(&log, settings.databases, settings.secret);
+        let cut = Cut::new(&log, settings.secret);
         Self {
             log,
+            databases: None,
             cut,
             batch: Batch::default(),
             pacing: Pacing::new(settings.batch_ns),
@@ -180,10 +185,17 @@ impl<L: Log> Drain<L> {
         }
     }
 
+    /// How many databases the Redis of this connection has, until the connection is [lost](Self::lost): no process
+    /// changes that.
+    pub const fn set_databases(&mut self, databases: u32) {
+        self.databases = Some(databases);
+    }
+
     /// When [`Self::begin`] is worth calling; none: nothing waits, or an answer is awaited.
     pub fn next_ns(&self) -> Option<u64> {
         let waiting = self.log.lsn().saturating_sub(self.log.drained());
-        if self.under_way.is_some() || self.broken.is_some() || waiting == 0 {
+        let cannot = self.under_way.is_some() || self.broken.is_some() || self.databases.is_none();
+        if cannot || waiting == 0 {
             return None;
         }
         if self.hurry {
@@ -205,18 +217,25 @@ impl<L: Log> Drain<L> {
         if let Some(error) = self.broken {
             return Err(error);
         }
-        if self.next_ns().is_none_or(|due| now_ns < due) {
-            self.look(now_ns);
-            return Ok(false);
-        }
+        let is_due = self.next_ns().is_some_and(|due| now_ns >= due);
         self.look(now_ns);
+        let Some(databases) = self.databases.filter(|_| is_due) else {
+            return Ok(false);
+        };
         self.pacing.began(now_ns);
         let drained = self.log.drained();
         let cost = self.pacing.most(self.log.lsn().saturating_sub(drained));
-        let made = self.cut.make(&self.log, drained, cost);
-        if !made.inspect_err(|error| self.broken = Some(*error))? {
-            self.retry_ns = now_ns + GAP_NS;
-            return Ok(false);
+        let made = self.cut.make(&self.log, drained, cost, databases);
+        match made.inspect_err(|error| self.broken = Some(*error))? {
+            Made::Batch => {}
+            Made::Nothing => {
+                self.retry_ns = now_ns + GAP_NS;
+                return Ok(false);
+            }
+            Made::NoDatabase(db) => {
+                self.wait_for_database(db, databases, now_ns);
+                return Ok(false);
+            }
         }
         self.hurry = false;
         let form = match (now_ns < self.scripts_until_ns, self.singly) {
@@ -232,6 +251,18 @@ impl<L: Log> Drain<L> {
         };
         self.under_way = Some(UnderWay { answer });
         Ok(true)
+    }
+
+    /// A record of the next batch is of a database that this Redis does not have.
+    fn wait_for_database(&mut self, db: u16, databases: u32, now_ns: u64) {
+        let needed = u32::from(db) + 1;
+        let text = format!(
+            "a SET of database {db} was answered, and Redis was started again with fewer: `databases {databases}`. \
+             It and all after it wait: start Redis with `databases {needed}` or more, or \
+             `erb detach --undrained-to FILE`"
+        );
+        self.retry_ns = now_ns + RETRY_NS;
+        self.refusal = Some(Refusal::again(self.refusal.take(), text, now_ns));
     }
 
     /// Notes which LSN is the last one now; the clock was read before.
@@ -274,9 +305,11 @@ impl<L: Log> Drain<L> {
 
     /// The batch ran, but for these elements of it.
     fn executed(&mut self, errors: Vec<(usize, String)>, now_ns: u64) {
-        let all = errors
-            .iter()
-            .find(|(_, error)| !refusal::is_of_the_write(error));
+        // What is not about a write's own key is about all of them.
+        let of_all = |(element, error): &&(usize, String)| {
+            self.batch.keys_of(*element).is_empty() || !refusal::is_of_the_write(error)
+        };
+        let all = errors.iter().find(of_all);
         if let Some((_, error)) = all {
             return self.refused(error.clone(), now_ns);
         }
@@ -338,6 +371,7 @@ impl<L: Log> Drain<L> {
     /// The connection is gone, and dead in Redis; the next one is ready. What was under way is drained
     /// again.
     pub fn lost(&mut self) {
+        self.databases = None;
         self.under_way = None;
         self.cut.give_up();
     }
@@ -385,6 +419,11 @@ impl<L: Log> Drain<L> {
     /// What was done so far.
     pub const fn done(&self) -> Drained {
         self.done
+    }
+
+    /// What the present connection's Redis has; none: it has not told.
+    pub const fn databases(&self) -> Option<u32> {
+        self.databases
     }
 
     /// The log.

@@ -11,7 +11,8 @@ use proptest::prelude::*;
 use super::redis_tests::{BAD, Mood, Redis, Store};
 use super::*;
 
-const SETTINGS_DATABASES: u32 = 3;
+/// What the writes of these tests need.
+const DATABASES: u16 = 3;
 
 /// Long forms of the properties.
 fn cases(short: u32) -> ProptestConfig {
@@ -20,10 +21,16 @@ fn cases(short: u32) -> ProptestConfig {
 
 pub(super) fn settings() -> DrainSettings {
     DrainSettings {
-        databases: SETTINGS_DATABASES,
         batch_ns: BATCH_NS,
         secret: abi::hash_secret::of_seed(3),
     }
+}
+
+/// A drain whose connection's Redis has so many databases.
+pub(super) fn drain_into<L: Log>(logs: L, databases: u16) -> Drain<L> {
+    let mut drain = Drain::new(logs, &settings());
+    drain.set_databases(databases.into());
+    drain
 }
 
 impl Log for Rc<Logs> {
@@ -102,8 +109,9 @@ enum Step {
     Mood(Mood),
     /// A push comes between two replies.
     Push,
-    /// The connection ends; all, or nothing, of what was said was executed.
-    Lost(bool),
+    /// The connection ends; all, or nothing, of what was said was executed. The next one may be to another
+    /// process, which has so many databases.
+    Lost(bool, u16),
     /// The daemon dies, and another one begins.
     Dies,
     /// It dies behind `drained`, before the room is free.
@@ -122,15 +130,15 @@ fn write() -> impl Strategy<Value = Write> {
         1 => Just(vec![b'v'; abi::VALUE_BYTES_MAX as usize]),
     ];
     let expiry_ms = prop_oneof![3 => Just(0), 1 => 1u64..1 << 50];
-    (0usize..3, 0u16..3, key, value, expiry_ms).prop_map(|(ring, db, key, value, expiry_ms)| {
-        Write {
+    (0usize..3, 0..DATABASES, key, value, expiry_ms).prop_map(
+        |(ring, db, key, value, expiry_ms)| Write {
             ring,
             db,
             key,
             value,
             expiry_ms,
-        }
-    })
+        },
+    )
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -152,7 +160,7 @@ fn step() -> impl Strategy<Value = Step> {
         8 => prop_oneof![1usize..9, 9usize..400].prop_map(Step::Reply),
         2 => moods.prop_map(Step::Mood),
         2 => Just(Step::Push),
-        1 => any::<bool>().prop_map(Step::Lost),
+        1 => (any::<bool>(), 1..=DATABASES).prop_map(|(executed, databases)| Step::Lost(executed, databases)),
         1 => Just(Step::Dies),
         1 => Just(Step::DiesBeforeTail),
     ]
@@ -184,14 +192,14 @@ impl World {
             LogWriter::new(&logs, ring).begin_at(at);
         }
         LogWriter::new(&logs, 0).begin_behind(base);
-        let drain = Drain::new(Rc::clone(&logs), &settings());
+        let drain = drain_into(Rc::clone(&logs), DATABASES);
         Self {
             heads: vec![at; 3],
             base,
             writes: Vec::new(),
             late: VecDeque::new(),
             drain,
-            redis: Redis::default(),
+            redis: Redis::new(DATABASES),
             mood: Mood::Well,
             now_ns: 1,
             said: BytesMut::new(),
@@ -249,16 +257,15 @@ impl World {
             Step::Reply(bytes) => self.reply(bytes),
             Step::Mood(mood) => self.mood = mood,
             Step::Push => self.pushes += 1,
-            Step::Lost(executed) => {
+            Step::Lost(executed, databases) => {
                 if executed {
                     self.serve();
                 }
-                self.cut_line();
-                self.drain.lost();
+                self.restart(databases);
             }
             Step::Dies => {
                 self.cut_line();
-                self.drain = Drain::new(Rc::clone(&self.logs), &settings());
+                self.drain = drain_into(Rc::clone(&self.logs), self.redis.databases);
             }
             Step::DiesBeforeTail => {
                 let tails: Vec<u64> = (0..3).map(|ring| self.logs.tail(ring)).collect();
@@ -267,7 +274,7 @@ impl World {
                 for (ring, tail) in tails.into_iter().enumerate() {
                     self.logs.set_tail(ring, tail);
                 }
-                self.drain = Drain::new(Rc::clone(&self.logs), &settings());
+                self.drain = drain_into(Rc::clone(&self.logs), self.redis.databases);
             }
         }
         self.check();
@@ -293,6 +300,16 @@ impl World {
         redis.input.clear();
         redis.output.clear();
         redis.queue = None;
+        redis.db = 0;
+    }
+
+    /// The next connection is to a process with so many databases.
+    fn restart(&mut self, databases: u16) {
+        self.cut_line();
+        self.drain.lost();
+        assert_eq!(self.drain.next_ns(), None, "it is not known yet");
+        self.redis.databases = databases;
+        self.drain.set_databases(databases.into());
     }
 
     fn reply(&mut self, bytes: usize) {
@@ -355,6 +372,9 @@ impl World {
     /// Everything gets well, and everything is drained.
     fn finish(&mut self) {
         self.mood = Mood::Well;
+        if self.redis.databases < DATABASES {
+            self.restart(DATABASES);
+        }
         while !self.late.is_empty() {
             self.step(Step::LateEnds);
         }

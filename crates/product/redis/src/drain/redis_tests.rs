@@ -23,10 +23,12 @@ pub(super) enum Mood {
 }
 
 /// Executes what the drain says.
-#[derive(Default)]
 pub(super) struct Redis {
     pub(super) store: Store,
-    db: u16,
+    /// How many it has.
+    pub(super) databases: u16,
+    /// The connection's.
+    pub(super) db: u16,
     pub(super) queue: Option<Vec<Vec<Vec<u8>>>>,
     dirty: Option<&'static str>,
     pub(super) input: Vec<u8>,
@@ -38,6 +40,20 @@ pub(super) struct Redis {
 }
 
 impl Redis {
+    pub(super) fn new(databases: u16) -> Self {
+        Self {
+            store: Store::new(),
+            databases,
+            db: 0,
+            queue: None,
+            dirty: None,
+            input: Vec::new(),
+            output: Vec::new(),
+            executed: 0,
+            torn: false,
+        }
+    }
+
     pub(super) fn hear(&mut self, bytes: &[u8], mood: Mood) {
         self.input.extend_from_slice(bytes);
         while let Some((Tree::List(words), length)) = Tree::parse(&self.input).unwrap() {
@@ -109,7 +125,9 @@ impl Redis {
         }
         let mut bad = String::new();
         for (index, write) in words[3..].chunks(4).enumerate() {
-            self.db = number(&write[0]) as u16;
+            if let Err(error) = self.select(&write[0]) {
+                return format!("-{error}\r\n");
+            }
             let mut set = vec![b"SET".to_vec(), write[1].clone(), write[2].clone()];
             if !write[3].is_empty() {
                 set.extend([b"PXAT".to_vec(), write[3].clone()]);
@@ -125,7 +143,7 @@ impl Redis {
 
     fn run(&mut self, words: &[Vec<u8>]) -> Result<(), String> {
         match (words[0].as_slice(), words.len()) {
-            (b"SELECT", 2) => self.db = number(&words[1]) as u16,
+            (b"SELECT", 2) => self.select(&words[1])?,
             (b"SET", 3) => self.set(&words[1], &words[2], 0)?,
             (b"SET", 5) if words[3] == b"PXAT" => {
                 self.set(&words[1], &words[2], number(&words[4]))?
@@ -142,6 +160,15 @@ impl Redis {
             }
             _ => panic!("{words:?}"),
         }
+        Ok(())
+    }
+
+    fn select(&mut self, db: &[u8]) -> Result<(), String> {
+        let db = number(db) as u16;
+        if db >= self.databases {
+            return Err("ERR DB index is out of range".into());
+        }
+        self.db = db;
         Ok(())
     }
 

@@ -157,13 +157,11 @@ impl Arena {
         &self.bytes[at..at + usize::from(record.value_len)]
     }
 
-    /// Copies the record at a position of a ring, whose head is known; there must be room. `databases`:
-    /// Redis's.
+    /// Copies the record at a position of a ring, whose head is known; there must be room.
     pub(crate) fn read(
         &mut self,
         log: &impl Log,
         (ring, at, head): (usize, u64, u64),
-        databases: u32,
     ) -> Result<Record, LogError> {
         let wrong = |what| LogError::Record { ring, at, what };
         let copy = &mut self.bytes[self.used..self.used + RECORD_MAX];
@@ -192,11 +190,6 @@ impl Arena {
         let image = usize::from(value_len) + usize::from(key_len).next_multiple_of(8);
         if bytes != HEAD + SLOT_HEAD + image {
             return Err(wrong("its lengths disagree"));
-        }
-        // A SELECT that fails within a transaction does not end it: the writes behind it would go into
-        // another database.
-        if u32::from(db) >= databases {
-            return Err(wrong("its database is one that Redis does not have"));
         }
         let record = Record {
             lsn: u64_at(copy, 0),

@@ -5,7 +5,7 @@ use bytes::BytesMut;
 use erb_abi::{LogWriter, Logs, Written};
 use proptest::prelude::*;
 
-use super::oracle_tests::settings;
+use super::oracle_tests::drain_into;
 use super::*;
 
 /// A record as it should be, and where its fields lie.
@@ -31,7 +31,7 @@ fn says(records: &[Vec<u8>]) -> (Result<bool, LogError>, usize) {
         let _ = writer.next_lsn();
         writer.put_bytes(record);
     }
-    let mut drain = Drain::new(logs, &settings());
+    let mut drain = drain_into(logs, 3);
     let mut output = BytesMut::new();
     let said = drain.begin(1_000_000, &mut output);
     if said.is_err() {
@@ -65,7 +65,6 @@ fn what_cannot_be_is_found_before_anything_is_said() {
         ("longer than any", with(good(), 30, &257u16.to_ne_bytes())),
         ("lengths disagree", with(good(), 30, &16u16.to_ne_bytes())),
         ("no string", with(good(), 33, &[1])),
-        ("database", with(good(), 34, &3u16.to_ne_bytes())),
         ("above the one before", with(good(), 0, &0u64.to_ne_bytes())),
         ("its length", vec![0; 64]),
     ];
@@ -93,7 +92,7 @@ fn room_that_somebody_else_has_waited_for_is_freed_without_a_batch() {
     let _ = writer.next_lsn();
     writer.put_bytes(&record(1));
     let head = logs.head(0);
-    let mut drain = Drain::new(logs, &settings());
+    let mut drain = drain_into(logs, 3);
     assert_eq!(drain.begin(1_000_000, &mut BytesMut::new()), Ok(true));
     let answer = b"+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n+OK\r\n+OK\r\n";
     let (_, next) = drain.take(answer, 2_000_000).unwrap();
@@ -121,8 +120,54 @@ fn an_lsn_stands_once_and_grows() {
         let _ = writer.next_lsn();
         writer.put_bytes(&record(1));
     }
-    let said = Drain::new(logs, &settings()).begin(1_000_000, &mut BytesMut::new());
+    let said = drain_into(logs, 3).begin(1_000_000, &mut BytesMut::new());
     assert!(said.unwrap_err().to_string().contains("stands twice"));
+}
+
+/// A batch with such a record waits for a Redis that has the database, and all after it.
+#[test]
+fn a_record_of_a_database_that_redis_does_not_have_waits_with_all_of_its_batch() {
+    let of_db = |lsn: u64, db: u16| {
+        let bad = with(record(lsn), 34, &db.to_ne_bytes());
+        with(bad, 0, &lsn.to_ne_bytes())
+    };
+    let logs = Logs::zeros(1);
+    let mut writer = LogWriter::new(&logs, 0);
+    for record in [of_db(1, 0), of_db(2, 3), of_db(3, 0)] {
+        let _ = writer.next_lsn();
+        writer.put_bytes(&record);
+    }
+    let (mut drain, mut output) = (drain_into(logs, 3), BytesMut::new());
+    for try_ns in [3_000_000, 50_000_000] {
+        assert_eq!(drain.begin(try_ns, &mut output), Ok(false));
+        let refusal = drain.refusal().expect("it is told");
+        assert!(refusal.text.contains("database 3"), "{refusal:?}");
+        assert!(refusal.text.contains("`databases 4`"), "{refusal:?}");
+    }
+    assert_eq!((output.len(), drain.log().drained()), (0, 0));
+    // Another process is there, which has not told how many it has; then it has.
+    drain.lost();
+    assert_eq!(drain.begin(100_000_000, &mut output), Ok(false));
+    drain.set_databases(4);
+    assert_eq!(drain.begin(101_000_000, &mut output), Ok(true));
+    let said = String::from_utf8_lossy(&output).into_owned();
+    assert!(said.contains("SELECT\r\n$1\r\n3\r\n"), "{said}");
+}
+
+/// Whatever it was refused for, what came after it may be in another database.
+#[test]
+fn a_select_that_is_refused_drains_nothing() {
+    let logs = Logs::zeros(1);
+    let mut writer = LogWriter::new(&logs, 0);
+    let _ = writer.next_lsn();
+    writer.put_bytes(&record(1));
+    let mut drain = drain_into(logs, 3);
+    assert_eq!(drain.begin(1_000_000, &mut BytesMut::new()), Ok(true));
+    let answer = b"+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n-ERR DB index is out of range\r\n+OK\r\n";
+    drain.take(answer, 2_000_000).unwrap();
+    assert_eq!(drain.log().drained(), 0);
+    let refusal = drain.refusal().expect("it is told");
+    assert!(refusal.text.contains("out of range"), "{refusal:?}");
 }
 
 #[test]
@@ -139,7 +184,7 @@ fn a_head_that_cannot_be_ends_it() {
         let mut writer = LogWriter::new(&logs, 0);
         let _ = writer.next_lsn();
         writer.skip_to(head);
-        let said = Drain::new(logs, &settings()).begin(1_000_000, &mut BytesMut::new());
+        let said = drain_into(logs, 3).begin(1_000_000, &mut BytesMut::new());
         assert!(
             matches!(said, Err(LogError::Head { .. })),
             "{head}: {said:?}"
@@ -149,7 +194,7 @@ fn a_head_that_cannot_be_ends_it() {
     let logs = Logs::zeros(1);
     let _ = LogWriter::new(&logs, 0).next_lsn();
     logs.set_tail(0, 64);
-    let said = Drain::new(logs, &settings()).begin(1_000_000, &mut BytesMut::new());
+    let said = drain_into(logs, 3).begin(1_000_000, &mut BytesMut::new());
     assert!(matches!(said, Err(LogError::Head { .. })));
 }
 
@@ -179,7 +224,7 @@ proptest! {
             }
             writer.put_bytes(bytes);
         }
-        let mut drain = Drain::new(logs, &settings());
+        let mut drain = drain_into(logs, 3);
         let mut output = BytesMut::new();
         if drain.begin(1_000_000, &mut output) == Ok(true) {
             prop_assert!(output.starts_with(b"*1\r\n$5\r\nMULTI\r\n"));

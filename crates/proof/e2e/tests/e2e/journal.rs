@@ -225,6 +225,31 @@ fn a_daemon_that_dies_with_a_journal_is_followed_by_one_that_clears_it() {
     assert_eq!(std::fs::read_dir(&path).expect("the folder").count(), 0);
 }
 
+/// Where something else is in the way of the detach there is no file, and nothing is given up.
+#[test]
+fn beside_a_dead_daemon_there_is_a_file_or_nothing_changes() {
+    let (own, path) = folder();
+    let lab = boosted("jkept", &path);
+    wait_open(&lab);
+    let file = own.path().join("undrained");
+    let (still, _conn) = promised(&lab, &[("k", "owed")], |_| ());
+    kill(lab.daemon_pid(), Signal::SIGKILL).expect("the daemon");
+    wait(STATE_WAIT, || match lab.try_status()?.daemon.as_str() {
+        "dead" => Ok(()),
+        other => Err(other.to_owned()),
+    });
+    let kept_in = ["--undrained-to", text(&file)];
+    // The client's connection is translated.
+    let done = lab.erb(&[&["detach", "--wait", "1s"][..], &kept_in].concat());
+    assert_eq!(done.status.code(), Some(14), "{done:?}");
+    assert!(!file.exists(), "it is there, and so is all else");
+    let done = lab.erb(&[&["detach", "--force"][..], &kept_in].concat());
+    drop(still);
+    assert!(done.status.success(), "{done:?}");
+    assert_eq!(shown(&file), [("k".to_owned(), "owed".to_owned())]);
+    assert!(lab.try_status().is_err(), "it is boosted");
+}
+
 /// A segment of another start of the machine.
 fn left_behind(folder: &Path) -> PathBuf {
     let header = Header {

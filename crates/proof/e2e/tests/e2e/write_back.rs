@@ -63,6 +63,16 @@ pub(super) fn promised(
     sets: &[(&str, &str)],
     first: impl Fn(bool),
 ) -> (Still, Conn) {
+    promised_in(lab, "0", sets, first)
+}
+
+/// The same in another database.
+pub(super) fn promised_in(
+    lab: &TestLab,
+    db: &str,
+    sets: &[(&str, &str)],
+    first: impl Fn(bool),
+) -> (Still, Conn) {
     wait(STATE_WAIT, || {
         wait(STATE_WAIT, || {
             let writes = lab.try_status()?.writes;
@@ -70,6 +80,7 @@ pub(super) fn promised(
             good.then_some(()).ok_or(format!("{writes:?}"))
         });
         let mut conn = lab.client();
+        expect(&mut conn, &format!("SELECT {db}"), "+OK\r\n");
         set(&mut conn, sets[0].0, "v");
         lab.heat(&mut conn, sets[0].0);
         let still = Still::of(lab.redis_pid());

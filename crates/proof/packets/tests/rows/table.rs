@@ -81,14 +81,18 @@ fn payload_that_nobody_counts_waits_for_all() {
         let mut scene = Scene::connect(bench, V4);
         let control = scene.bench.dp.control();
         control.give_lsns(control.lsn() + 1);
-        let first = scene.segment(PING);
+        let first = scene.segment(b"*1\r\n$4\r\nTIME\r\n");
         let before = scene.bench.stats();
         let verdict = scene.xdp(&first.bytes()).verdict;
         let counted = moved(&before, &scene.bench.stats());
+        // But for what only asks whether the server is there.
+        let probe = scene.segment(PING);
+        let probed = scene.xdp(&probe.bytes()).verdict;
         let control = scene.bench.dp.control();
         control.set_drained(control.lsn());
         assert_eq!(verdict, XDP_DROP, "{counted:?}");
         assert_eq!(counted.get("HELD_UNSEEN"), Some(&1), "{counted:?}");
+        assert_eq!(probed, XDP_PASS);
         passes_unseen(&mut scene, "CONN_UNSEEN", |bench| {
             bench.dp.control().set_client_conns_max(1);
         });

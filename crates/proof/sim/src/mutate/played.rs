@@ -47,7 +47,7 @@ mutations! {
     "effect-unasked", "the piece that makes a command whole asks, too", "held-by-pieces",
         [("redis/requests.h", "(w->h.begins || w->h.found.done || takes)", "w->h.begins")];
     "cure-held", "what tells of the server, or cures it, waits for nothing that was absorbed", "held-never",
-        [("redis/command.h", "return class | command_order(row, c);", "return class;")];
+        [("redis/command.h", "return command_says(c, class, row->order);", "return command_says(c, class, 0);")];
     "late-cure-held", "so does what may cure a Redis that has refused a drain for long", "held-cured",
         [("redis/command.h", "(order & ORDER_CURES) && read_once(c->order.refused)", "0")];
     "cure-early", "and before that it waits like others", "held-cured",
@@ -72,6 +72,16 @@ mutations! {
         [("redis/reads.h", "return !read_once(c->fence);", "return 1;")];
     "read-first-key", "a read of many keys waits for the sets of all", "held-reads",
         [("redis/reads.h", "!i || more_many(&w->h.more)", "!i")];
+    "strange-unread", "nor what comes by a listener that is not known", "held-strange-listener",
+        [("splice/conn.h", "s->read = c->admit && r->cookie && !r->tp->urg_data && /* J2 */", "s->read = ours && c->admit && r->cookie && !r->tp->urg_data && /* J2 */")];
+    "probe-held", "nor one PING where it is not known where requests begin", "held-probe",
+        [("redis/requests.h", "how == UP_LOST)\n\t\treturn !probe_by_rote();\n\treturn (w->h.begins", "how == UP_LOST)\n\t\treturn true;\n\treturn (w->h.begins")];
+    "probe-synced", "nor for those who have the writes of its connection", "held-probe",
+        [("redis/requests.h", "how == UP_LOST)\n\t\treturn !probe_by_rote();\n\treturn (how", "how == UP_LOST)\n\t\treturn true;\n\treturn (how")];
+    "probe-unseen", "nor where no entry counts it", "held-probe",
+        [("splice/order.h", "if (!order_open(c) || handler_probes(w))", "if (!order_open(c))")];
+    "probe-with-more", "but what is longer is no such PING", "held-probe",
+        [("redis/requests.h", "len > w->loaded || (len != 6 && len != 14)", "len > w->loaded || len < 6")];
     "held-with-cure", "what comes in one packet with such a command is held", "held-never",
         [("redis/requests.h", "w->h.found.never_held == touched", "touched")];
     "gate-unheld", "what may make Redis refuse what was promised waits while writes may be answered", "held-gate",
@@ -79,7 +89,7 @@ mutations! {
     "gate-held", "and passes while they may not: it may be the cure", "held-gate",
         [("redis/requests.h", "w->h.gate && (!c || read_once(c->order.absorb))", "w->h.gate || !c")];
     "unseen-unordered", "payload that no entry counts goes up when all is drained", "held-unseen",
-        [("splice/order.h", "if (!order_open(c))\n\t\treturn V_PLAIN;", "if (c)\n\t\treturn V_PLAIN;")];
+        [("splice/order.h", "if (!order_open(c) || handler_probes(w))\n\t\treturn V_PLAIN;", "if (c)\n\t\treturn V_PLAIN;")];
     "busy-unlooked", "who takes effects looks at who answers a write at that moment", "held-lets-finish",
         [("splice/up.h", "order_watched(c) && !busy_passed()", "!c")];
     "busy-by-lane", "so does the express lane, or leaves the packet", "held-lets-finish",
@@ -236,7 +246,7 @@ mutations! {
     "urgent-awaited", "no stream is taken up of which TCP awaits an urgent byte", "edge-46-told-before",
         [("redis/admit.h", " && !tp->urg_data; /* J2 */", ";")];
     "urgent-awaited-anew", "a connection is not new if TCP awaits an urgent byte", "edge-46-told-before",
-        [("splice/conn.h", "!r->tp->urg_data && /* J2 */", "1 &&")];
+        [("splice/conn.h", "r->cookie && !r->tp->urg_data && /* J2 */", "r->cookie &&")];
     "rest-proved", "a command of which TCP has not had all is released by no list", "edge-44-rest-refused",
         [("redis/proofs.h", "requests = conn->requests - (conn->h.late || seq_after(conn->next, conn->up_max));", "requests = conn->requests - !!conn->h.late;")];
     "doubt-forgotten", "a key whose entries go unread is read from Redis again only when it is missed again and again", "seldom-half-writes",
@@ -360,11 +370,26 @@ mutations! {
         [("splice/answer.h", "if (c->heartbeat_up_ns && w->now - conn->request_up_ns > c->heartbeat_up_ns)", "if (0)")];
     "known-without-state", "a remembered socket is used only while it is established", "sharp-closing-server",
         [("net/sock.h", "return r->cookie == conn->cookie && sock_state(r->tp) == TCP_ESTABLISHED;", "return r->cookie == conn->cookie;")];
+    "lines-counted", "what may be several lines ends the count where more is asked in its packet", "tcp-22-lines",
+        [("redis/requests.h", "(any_bit(last) & (last < up_touched(w, how)))", "(any_bit(last) & 0)")];
+    "lines-counted-later", "or later, while not all of it is with the client", "tcp-22-lines-later",
+        [("redis/requests.h", "(flag & up_begins(w, how) & any_bit(owed))", "(flag & owed & 0)")];
+    "lines-by-lane", "also by the express lane", "tcp-22-lines-later",
+        [("redis/usual_write.h", "(CONN_K_TRIAL | CONN_K_LISTENS | CONN_K_REPEATS)", "(CONN_K_TRIAL | CONN_K_LISTENS)")];
+    "lines-unforeseen", "and what is asked then is held by proof", "tcp-22-lines",
+        [("redis/requests.h", "w->h.found.uncountable |= up_follows_repeats(conn, w, how);", ""),
+         ("redis/requests.h", "(follows & !w->h.found.uncountable)", "0")];
+    "one-line-unbelieved", "unless its errors are one line", "tcp-22-one-line",
+        [("redis/command.h", "if (read_once(c->one_line))", "if (0)")];
     "request-unproved", "payload that a request refuses and its child may take does not go up", "tcp-15-ack-before-the-first-byte",
         [("splice/ingress.h", "count(STAT_SOCK_REQUEST);\n\t\treturn V_DROP;", "count(STAT_SOCK_REQUEST);\n\t\treturn V_PLAIN;"),
          ("splice/conn.h", "count(STAT_SOCK_REQUEST);\n\t\tv = V_DROP;", "count(STAT_SOCK_REQUEST);\n\t\tv = V_PLAIN;")];
     "ack-before-first-byte", "what acknowledges nothing of the server's counts for nothing", "tcp-15-ack-before-the-first-byte",
-        [("splice/ingress.h", "if ((!conn->out_delta && seq_before(w->p.ack, conn->edge) &&", "if ((w->now == 1 &&")];
+        [("splice/ingress.h", "if ((seq_before(w->p.ack, conn->ack_max) &&", "if ((w->now == 1 &&")];
+    "ack-before-first-spliced", "nor once something was answered", "tcp-15-ack-too-old-by-little",
+        [("splice/ingress.h", "if ((seq_before(w->p.ack, conn->ack_max) &&", "if ((!conn->out_delta && seq_before(w->p.ack, conn->ack_max) &&")];
+    "ack-old-refused", "what acknowledges less than others, but something, counts", "tcp-15-ack-too-old-by-little",
+        [("splice/accept.h", "       seq_before(p->ack, first);", "       seq_before(p->ack, conn->ack_max);")];
     "ack-of-unsent", "what acknowledges unsent bytes counts for nothing", "tcp-15-ack-of-unsent",
         [("splice/accept.h", "return (v->snd_nxt + conn->out_delta - p->ack) >> 31 &", "return v->snd_nxt == 1 &&")];
     "crowd-closes", "who finds no room closes nothing", "coh-07-full-table",
@@ -372,8 +397,8 @@ mutations! {
     "share-unbounded", "an address has its share of the table at most", "edge-14-share",
         [("splice/conn.h", "if (atomic_add32_before(held, 1) >= c->client_conns_max) {", "if (atomic_add32_before(held, 1) >= c->conns_max) {")];
     "unseen-believed", "what found no room is not new while bytes of it are under way", "edge-14-under-way",
-        [("splice/conn.h", "if (s->known && unseen_lately(c, w))", "if (0)"),
-         ("splice/conn.h", "if (s.known && unseen_lately(c, w))", "if (0)")];
+        [("splice/conn.h", "if (s->read && unseen_lately(c, w))", "if (0)"),
+         ("splice/conn.h", "if (s.read && unseen_lately(c, w))", "if (0)")];
     "crowd-taken-up", "nothing is taken up as older than ERB while somebody finds no room", "edge-14-taken-up",
         [("splice/conn.h", "if (!s->known && room_lacked(c, w->now))", "if (0)")];
     "time-wait-kept", "an entry in TIME_WAIT that nobody needs goes", "edge-14-quit",
@@ -402,7 +427,7 @@ mutations! {
         [("redis/strings.h", "\t\t    !more_typeless(&w->h.more));", "\t\t    true);")];
     "foreign-answered", "what goes to another server on the port is left alone", "port-another-server",
         [("splice/conn.h", "if (w->listener == LISTENER_FOREIGN || sock_transparent(&r)) {", "if (0) {"),
-         ("splice/conn.h", "bool ours = c->admit && w->listener == LISTENER_REDIS;", "bool ours = c->admit;")];
+         ("splice/conn.h", "bool ours = w->listener == LISTENER_REDIS;", "bool ours = true;")];
     "listen-closes", "payload for a listener, without a SYN cookie that is right, reaches nobody", "port-forged-payload",
         [("splice/conn.h", "\tif (reason) {\n\t\tcount(reason);\n", "\tif (reason) {\n\t\tif (reason == STAT_SOCK_LISTEN)\n\t\t\tatomic_add(&c->gate_seen, 1);\n\t\tcount(reason);\n")];
     "cookie-ack-ignored", "payload that ends a handshake by SYN cookie is tracked", "port-syn-cookie",

@@ -135,7 +135,7 @@ mutations! {
     "fence-not-taken", "an unknown command raises the fence", "odd",
         [("redis/scan_request.h", "return class == CMD_FENCE || class == CMD_SETTLE || class == CMD_EXEC ||", "return class == CMD_EXEC ||")];
     "unknown-is-harmless", "a command that is not listed may write anything", "odd",
-        [("redis/command.h", "row = command_row(&key);\n\tif (!row)\n\t\treturn c->unknown_class;\n\tif (row->cmd_class", "row = command_row(&key);\n\tif (!row)\n\t\treturn CMD_HARMLESS;\n\tif (row->cmd_class")];
+        [("redis/command.h", "row = command_row(&key);\n\tif (!row)\n\t\treturn command_says(c, c->unknown_class, 0);\n\tif (row->cmd_class", "row = command_row(&key);\n\tif (!row)\n\t\treturn CMD_HARMLESS;\n\tif (row->cmd_class")];
     "invalidation-ignored", "an invalidation frees the key's entry", "lease",
         [("control.bpf.c", "dropped = set_drop_but(set, tag_of(fw->l.hash), keep, &used);", "dropped = used = keep == 1000;")];
     "argument-off-by-one", "a command ends with its last argument", "calm",

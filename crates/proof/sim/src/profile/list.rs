@@ -3,12 +3,10 @@
 
 use crate::profile::edges::{FORGED, HOLES, NARROW, STEERED, UPLINKS};
 use crate::profile::outside::{BEYOND, NEIGHBOURS, STRANGERS, TICKS};
-use crate::profile::room::CROWDED;
-use crate::profile::through::THROUGH;
-use crate::profile::users::USERS;
 use crate::profile::{ClientRates, Events, LinkRates, Profile, ServerRates, Tier};
 use crate::profile::{
-    absent::ABSENT, absorbed::ABSORBED, aside::ASIDE, closed::CLOSED, reports::REPORTS, writes,
+    absent::ABSENT, absorbed::ABSORBED, aside::ASIDE, closed::CLOSED, reports::REPORTS,
+    room::CROWDED, through::THROUGH, users::USERS, writes,
 };
 use crate::time::{MS, SECOND, US};
 
@@ -70,6 +68,7 @@ pub const CALM: Profile = Profile {
         conns: 128,
         renamed: &[],
         field_expiry: false,
+        line_ends: false,
         absorbs: false,
     },
     client: ClientRates {

@@ -106,6 +106,8 @@ pub struct ServerRates {
     pub renamed: &'static [(&'static str, &'static str)],
     /// Redis is one whose fields may expire by themselves.
     pub field_expiry: bool,
+    /// Redis leaves line ends in what its errors repeat.
+    pub line_ends: bool,
     /// SETs are answered in Redis's place.
     pub absorbs: bool,
 }

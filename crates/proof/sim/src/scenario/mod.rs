@@ -83,6 +83,8 @@ pub struct Setup {
     pub renamed: &'static [(&'static str, &'static str)],
     /// Redis is one whose fields may expire by themselves.
     pub field_expiry: bool,
+    /// Redis leaves line ends in what its errors repeat.
+    pub line_ends: bool,
     /// One way of each link.
     pub delay: Ns,
     /// The stack of machine 0; others have the default one.
@@ -122,6 +124,7 @@ impl Default for Setup {
             conns: 128,
             renamed: &[],
             field_expiry: false,
+            line_ends: false,
             delay: 30 * US,
             client: Config {
                 nagle: false,
@@ -175,6 +178,7 @@ impl Scenario {
         profile.server.conns = setup.conns;
         profile.server.renamed = setup.renamed;
         profile.server.field_expiry = setup.field_expiry;
+        profile.server.line_ends = setup.line_ends;
         profile.server.offload = if setup.offload { 1_000_000 } else { 0 };
         profile.server.merge = if setup.merge { 1_000_000 } else { 0 };
         profile.server.keepalive = setup.keepalive;

@@ -124,6 +124,7 @@ cases! {
     "tcp-06-syn-flood", "T-6", "SYNs and blind third packets make no entries", Some(cases::lives::syn_flood), "";
     "tcp-07-third-packet-carries-data", "T-7", "a connection that begins in a request socket is known from its first byte", Some(cases::lives::first_payload_is_the_third_packet), "";
     "tcp-07-two-cpus", "T-7, T-8", "a handshake that ends on one CPU while another has its first payload", Some(cases::order::handshake_ends_on_two_cpus), "";
+    "tcp-15-ack-too-old-by-little", "T-15", "data that acknowledges less than the first byte of the replies reaches nobody, also where answers were inserted; with an old acknowledgement it does", Some(cases::order::ack_too_old_by_little), "ack-before-first-spliced";
     "tcp-15-ack-before-the-first-byte", "T-15", "payload that the kernel may refuse or take does not go up", Some(cases::order::payload_that_may_be_refused), "request-unproved";
     "tcp-15-ack-of-unsent", "T-15", "payload that acknowledges what Redis has written and TCP has not sent does not go up", Some(cases::order::ack_of_what_was_not_sent), "ack-of-unsent";
     "tcp-07-listener", "T-7", "a listener is no connection", Some(cases::lives::listener_is_no_connection), "";
@@ -155,6 +156,9 @@ cases! {
     "tcp-21-held", "T-21", "not shown: nothing is held in mode read", None, "";
     "tcp-22-no-reply", "T-22", "empty requests get no reply and bar nothing", Some(cases::counting::requests_without_reply), "";
     "tcp-22-no-request", "T-22", "what comes without a request is not taken for a reply", Some(cases::counting::replies_without_request), "";
+    "tcp-22-lines", "T-22", "an error of several lines is one reply, whatever is asked behind it", Some(cases::counting::lines_that_look_like_replies), "lines-counted";
+    "tcp-22-lines-later", "T-22", "and so it is for what is asked later, until all of it is with the client", Some(cases::counting::lines_and_what_is_asked_later), "lines-counted-later";
+    "tcp-22-one-line", "T-22", "where errors are one line nothing of that is asked", Some(cases::counting::one_line), "one-line-unbelieved";
     "tcp-22-refused-client", "T-22", "a client that Redis refuses is not answered", Some(cases::counting::refused_by_redis), "";
     "tcp-22-gap-at-egress", "T-22", "a local loss before egress bars the connection", Some(cases::counting::gap_at_egress), "";
     "tcp-23-never-back", "T-23", "after CLIENT REPLY, TRACKING and MONITOR there is no way back", Some(cases::admit::never_back), "";
@@ -418,6 +422,8 @@ cases! {
     "held-others", "C-24", "others are answered from the cache meanwhile", Some(cases::held::others_are_answered), "";
     "held-no-bytes", "C-23", "acknowledgements, FIN and RST pass, and what is held acknowledges nothing", Some(cases::held::no_bytes), "held-acknowledged";
     "held-by-pieces", "C-24", "where a command goes on nothing is asked, where it takes effect it is", Some(cases::held::by_pieces), "late-unasked";
+    "held-strange-listener", "C-22", "nor does it of a connection whose listener is not known, as after a start of Redis without a daemon", Some(cases::held::strange_listener), "strange-unread";
+    "held-probe", "C-22", "one PING or INFO waits for nothing where it is not known where requests begin, nor where no entry counts them", Some(cases::held::probes), "probe-held";
     "held-unseen", "C-24", "payload that no entry counts waits for all", Some(cases::held::unseen), "unseen-unordered";
     "held-stands-still", "C-24", "who takes effects waits for nobody who does not get on", Some(cases::held::waits_for_nobody_who_stands_still), "";
     "held-lets-finish", "C-24", "who takes effects lets those finish who answer a write at that moment", Some(cases::held::lets_finish), "busy-unlooked";

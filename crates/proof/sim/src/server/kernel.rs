@@ -45,6 +45,7 @@ pub(super) fn sock_of(view: &View, cookie: u64) -> Sock {
     Sock {
         cookie,
         bytes_received: view.bytes_received,
+        bytes_acked: view.bytes_acked,
         data_segs_in: view.data_segs_in,
         rcv_nxt: view.rcv_nxt,
         copied_seq: view.copied_seq,

@@ -315,6 +315,7 @@ impl Server {
             seed: mix(inner.plan.seed, &[8]),
             renamed: inner.plan.profile.server.renamed,
             field_expiry: inner.plan.profile.server.field_expiry,
+            line_ends: inner.plan.profile.server.line_ends,
             ..RedisConfig::default()
         };
         Redis::start(config, disk, inner.wall_ns()).ok()

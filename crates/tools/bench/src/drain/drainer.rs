@@ -109,11 +109,11 @@ pub fn drain(
     written: &AtomicBool,
 ) -> Result<Did> {
     let settings = DrainSettings {
-        databases: DATABASES,
         batch_ns,
         secret: hash_secret::of_seed(7),
     };
     let (mut drain, mut did) = (Drain::new(logs, &settings), Did::default());
+    drain.set_databases(DATABASES);
     // 0 stands for "never" where a time is kept.
     let now_ns = || start.elapsed().as_nanos() as u64 + 1;
     loop {

@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use erb_abi::{self as abi, ControlBlock};
+use erb_abi::{self as abi, ControlBlock, ControlPlane as _};
 use erb_sim_kernel::{Context, point};
 use erb_sim_tcp::{State, flags};
 
@@ -196,6 +196,89 @@ pub(crate) fn never() {
         s.drain();
         assert!(s.answers(client).starts_with(b"+OK\r\n$"));
         s.finish();
+    }
+}
+
+/// The daemon is away, and Redis has a listener that no daemon has seen: what is never held is not held there either.
+pub(crate) fn strange_listener() {
+    for tier in [Tier::Native, Tier::Tc] {
+        let mut s = Scenario::new(Setup {
+            tier,
+            ..Setup::default()
+        });
+        s.absorb();
+        s.kill_daemon();
+        let path = s.world.server.attached_path().expect("attached");
+        let known = path.listeners().expect("the listeners");
+        assert!(!known.is_empty());
+        for (cookie, _) in known {
+            path.set_listener(cookie, None).expect("it is forgotten");
+        }
+        let client = s.open();
+        for command in [
+            "HELLO 2",
+            "CLIENT SETINFO LIB-NAME x",
+            "PING",
+            "PING x",
+            "INFO",
+        ] {
+            let words: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
+            assert!(!s.call(client, &words).is_empty(), "{command} is held");
+        }
+        assert_eq!(s.held(), (0, 0), "{}", s.counters());
+        let entry = s.entry(client).expect("an entry");
+        assert_eq!(u32::from(entry.state), abi::CONN_BYPASS);
+        s.ask(client, &[b"SET", b"k", b"v"]);
+        s.run(MS);
+        assert_eq!(s.held().0, 1, "{}", s.counters());
+        s.drain();
+        assert_eq!(s.answers(client), b"+OK\r\n");
+    }
+}
+
+/// One PING, or INFO, where nothing is known of its stream: of a connection without an entry, and of one that was lost.
+pub(crate) fn probes() {
+    let probes: [&[u8]; 4] = [
+        b"PING\r\n",
+        b"*1\r\n$4\r\nPing\r\n",
+        b"info\r\n",
+        b"*1\r\n$4\r\nINFO\r\n",
+    ];
+    let others: [&[u8]; 3] = [
+        b"PING\r\nDBSIZE\r\n",
+        b"*1\r\n$6\r\nDBSIZE\r\n",
+        b"DBSIZE\r\n",
+    ];
+    for has_entry in [false, true] {
+        let mut s = Scenario::new(Setup::default());
+        let path = s.world.server.attached_path().expect("attached");
+        let mut talk = if has_entry {
+            path.set_admit(0);
+            let raw = s.raw();
+            Talk::connected(&mut s, raw)
+        } else {
+            path.set_client_share(0);
+            let raw = s.raw();
+            Talk::connected(&mut s, raw)
+        };
+        for bytes in probes.into_iter().chain(others) {
+            s.run(SECOND); // what the one before has taken is given back
+            s.absorb();
+            let seq = talk.seq;
+            let mut heard = talk.say(&mut s, bytes);
+            let is_held = heard.is_empty();
+            assert_eq!(is_held, others.contains(&bytes), "{}", bytes.escape_ascii());
+            s.drain();
+            if is_held {
+                let again = talk.raw.data(&mut s, seq, talk.ack, bytes);
+                heard = talk.take(&again);
+            }
+            assert!(!heard.is_empty(), "{}", bytes.escape_ascii());
+        }
+        assert_eq!(s.entry_of(talk.raw.pair()).is_some(), has_entry);
+        path.set_client_share(100);
+        path.set_admit(1);
+        s.run(SECOND);
     }
 }
 

@@ -5,6 +5,7 @@ use erb_abi as abi;
 use erb_sim_tcp::flags;
 
 use crate::client::resp::request;
+use crate::profile::Tier;
 use crate::scenario::tools::Talk;
 use crate::scenario::{Raw, Scenario, Setup, over_seeds};
 use crate::time::MS;
@@ -136,6 +137,38 @@ pub(crate) fn payload_that_may_be_refused() {
         assert_eq!(heard, b":0\r\n");
         assert_eq!(s.entry_of(raw.pair()).map(|entry| entry.requests), Some(1));
     });
+}
+
+/// Less than any window, and more than all that was acknowledged: the kernel drops such data (tcp_ack(), bytes_acked).
+pub(crate) fn ack_too_old_by_little() {
+    for tier in [Tier::Native, Tier::Tc] {
+        let mut s = Scenario::new(Setup {
+            tier,
+            ..Setup::default()
+        });
+        s.cached(b"k", b"v");
+        let mut talk = Talk::fast(&mut s);
+        let first = 1;
+        assert_eq!(talk.ask(&mut s, &[b"GET", b"k"]), b"$1\r\nv\r\n");
+        talk.ack(&mut s);
+        assert_eq!(talk.ask(&mut s, &[b"EXISTS", b"n"]), b":0\r\n");
+        talk.ack(&mut s);
+        let before = s.entry_of(talk.raw.pair()).expect("an entry");
+        assert!(before.out_delta > 0, "nothing was answered");
+        let set = request(&[b"SET", b"n", b"9"]);
+        for back in [1, 60, 1_000, 20_000] {
+            let ack = u32::wrapping_sub(first, back);
+            let forged = talk.raw.segment(talk.seq, ack, flags::ACK, &set);
+            talk.raw.post(&mut s, &forged);
+            s.run(MS);
+            let now = s.entry_of(talk.raw.pair()).expect("an entry");
+            assert_eq!(now.requests, before.requests, "{back}: {}", s.counters());
+        }
+        assert_eq!(s.read(b"n"), b"$-1\r\n");
+        // An old acknowledgement that is one is no reason: the segment was overtaken by others.
+        let heard = talk.raw.data(&mut s, talk.seq, first, &set);
+        assert_eq!(talk.take(&heard), b"+OK\r\n");
+    }
 }
 
 pub(crate) fn ack_of_what_was_not_sent() {
