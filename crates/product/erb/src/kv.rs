@@ -232,6 +232,16 @@ fn get(args: &GetArgs) -> Done {
     let mut client = connect(&args.of.node)?;
     let which = selector(&args.which, &mut client)?;
     let found = client.get(args.of.key.as_bytes(), which)?;
+    if found.head.flags & Head::UNCERTAIN != 0 {
+        eprintln!(
+            "uncertain: version {} was made out of version {}, and something is lost that may have been \
+             between; `erb kv damaged` tells where",
+            found.head.version, found.head.source
+        );
+    }
+    if !matches!(which, Selector::Head | Selector::Version(_)) {
+        tell_lost(&mut client);
+    }
     if args.of.node.json {
         let mut line = row(&found.head);
         with_bytes(&mut line, "key", args.of.key.as_bytes());
@@ -257,6 +267,9 @@ fn ls(args: &LsArgs) -> Done {
     let mut client = connect(&args.node)?;
     let moment = version_of(args.as_of, &mut client)?.unwrap_or(0);
     let since = version_of(args.changed_since, &mut client)?.unwrap_or(0);
+    if moment > 0 || since > 0 {
+        tell_lost(&mut client);
+    }
     let prefix = args.prefix.as_bytes();
     let mut listing = if args.deleted {
         client.changes(prefix, moment, since)?
@@ -297,6 +310,7 @@ fn words(head: &Head) -> Vec<&'static str> {
         (Head::ROLLED_BACK, "rolled back"),
         (Head::GAP, "older ones are gone"),
         (Head::DAMAGED, "damaged"),
+        (Head::UNCERTAIN, "uncertain"),
     ];
     let said = all.into_iter().filter(|(flag, _)| head.flags & flag != 0);
     said.map(|(_, word)| word).collect()
@@ -312,8 +326,22 @@ fn row(head: &Head) -> Value {
     })
 }
 
+/// Tells whoever asks for the past that something of it is lost, and nobody knows of which keys.
+pub fn tell_lost(client: &mut Client) {
+    // A node that cannot say it is no reason not to do what was asked for.
+    let damage = client.damage().unwrap_or_default();
+    let lost = damage.iter().filter(|it| it.key.is_empty()).count();
+    if lost > 0 {
+        eprintln!(
+            "what lay at {lost} places of the store is lost, and it is not known of which keys: a key may have had another \
+             version then, and what is seen is the one before; `erb kv damaged` lists the places"
+        );
+    }
+}
+
 fn versions(args: &VersionsArgs) -> Done {
     let mut client = connect(&args.of.node)?;
+    tell_lost(&mut client);
     let mut below = 0;
     loop {
         let (rows, has_more) = client.versions(args.of.key.as_bytes(), below)?;
@@ -357,6 +385,9 @@ fn restore(args: &RestoreArgs) -> Done {
     }
     let mut client = connect(&args.of.node)?;
     let from = selector(&args.which, &mut client)?;
+    if version.is_none() {
+        tell_lost(&mut client);
+    }
     let version = client.restore(args.of.key.as_bytes(), from)?;
     told(&args.of, version)
 }
@@ -424,6 +455,7 @@ fn roll(
     wanted: &RollBack,
     caution: Caution,
 ) -> Result<Option<u64>, Failed> {
+    tell_lost(client);
     if caution.dry_run {
         let keys = client.count(wanted)?;
         if node.json {

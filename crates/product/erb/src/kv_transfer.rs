@@ -17,7 +17,7 @@ use indicatif::{BinaryBytes, ProgressBar, ProgressStyle};
 use serde_json::json;
 use tempfile::NamedTempFile;
 
-use crate::kv::{Done, Failed, connect, print, say, shown, time_of};
+use crate::kv::{Done, Failed, connect, print, say, shown, tell_lost, time_of};
 use crate::kv_args::{ExportArgs, ImportArgs, OnlyUrl};
 use crate::moment::{end_of, now_us, version_of};
 
@@ -190,6 +190,7 @@ fn write_out(args: &ExportArgs, out: &mut dyn Write, name: &str) -> Result<Expor
     let as_of = version_of(args.as_of, &mut client)?;
     let since = version_of(args.since, &mut client)?;
     let moment = as_of.unwrap_or(0);
+    tell_lost(&mut client);
     let mut listing = match since {
         Some(since) => client.changes(prefix, moment, since)?,
         None => client.listing(prefix, moment, 0)?,

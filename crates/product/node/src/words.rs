@@ -30,6 +30,7 @@ pub(crate) fn refused(why: Refused) -> backend::Refused {
     match why {
         Refused::Trimmed => backend::Refused::Trimmed,
         Refused::NoSuch => backend::Refused::NoSuchVersion,
+        Refused::Uncertain => backend::Refused::Damaged,
         Refused::Mismatch => backend::Refused::Mismatch(0),
         Refused::Locked => backend::Refused::Locked,
         Refused::Future => backend::Refused::Future,
@@ -50,7 +51,12 @@ fn flags(place: Place) -> u32 {
     };
     let deleted = if place.is_deleted() { Head::DELETED } else { 0 };
     let gap = if place.has_gap() { Head::GAP } else { 0 };
-    origin | deleted | gap
+    let unsure = if place.is_uncertain() {
+        Head::UNCERTAIN
+    } else {
+        0
+    };
+    origin | deleted | gap | unsure
 }
 
 /// What is known of a version; none: there is no record, the key was never written by then.

@@ -252,6 +252,8 @@ impl Head {
     pub const GAP: u32 = 8;
     /// What is known of it beside its version could not be read: it is damaged.
     pub const DAMAGED: u32 = 16;
+    /// A roll back or a restore made it, and it may rest on a record that is lost: it may have had another content.
+    pub const UNCERTAIN: u32 = 32;
 }
 
 /// A key in a listing.

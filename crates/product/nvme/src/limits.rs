@@ -40,12 +40,16 @@ pub struct Limits {
     pub pool_bytes: usize,
     /// Of these, a queue's share.
     pub queue_bytes: usize,
-    /// Of these, a host's share: one of four hosts that sit on buffers leaves the others room.
-    pub host_bytes: usize,
+    /// Of these a host has at most what the others leave, divided by this: eight hosts that give nothing back leave a
+    /// tenth of all.
+    pub host_part: usize,
     /// Replies that are not sent yet. Above it nothing is read.
     pub unsent_bytes: usize,
-    /// For so long a PDU, the data of an R2T or replies that nobody reads may take.
+    /// For so long a PDU, the data of an R2T, or the next [`c2h_data_bytes`](Self::c2h_data_bytes) of replies may take.
     pub stall_us: u64,
+    /// For so long the same of replies, or the data of an R2T that nothing comes of, may take while another host waits
+    /// for room that has less of it.
+    pub pressed_us: u64,
     /// For so long the last words of a connection may wait.
     pub linger_us: u64,
     /// Controllers at a time, of them that have ended but whose commands still run too.
@@ -72,9 +76,10 @@ impl Default for Limits {
             c2h_data_bytes: 131_072,
             pool_bytes: 256 << 20,
             queue_bytes: 4 << 20,
-            host_bytes: 64 << 20,
+            host_part: 4,
             unsent_bytes: 1 << 20,
             stall_us: 10_000_000,
+            pressed_us: 2_000_000,
             linger_us: 1_000_000,
             controllers: 1024,
             listings: 16,

@@ -4,7 +4,7 @@
 //! Invariants:
 //! 1. Bytes leave in the order in which they were put.
 //! 2. Data is not copied: several PDUs are parts of one buffer.
-//! 3. A credit comes back once, with the last byte that was put before it.
+//! 3. A credit comes back once, with the last byte that was put before it. Credits are as old as their replies.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -14,7 +14,8 @@ use std::sync::Arc;
 enum Piece {
     Own(Vec<u8>),
     Part(Arc<Vec<u8>>, Range<usize>),
-    Credit(usize),
+    /// Bytes of the pool, and since when they wait here.
+    Credit(usize, u64),
 }
 
 /// What a connection still has to send.
@@ -42,10 +43,18 @@ impl Outbox {
     }
 
     /// Bytes of the pool that are free once all before is sent.
-    pub(crate) fn push_credit(&mut self, bytes: usize) {
+    pub(crate) fn push_credit(&mut self, bytes: usize, now_us: u64) {
         if bytes > 0 {
-            self.pieces.push_back(Piece::Credit(bytes));
+            self.pieces.push_back(Piece::Credit(bytes, now_us));
         }
+    }
+
+    /// Since when the oldest reply waits that has bytes of the pool.
+    pub(crate) fn credit_since_us(&self) -> Option<u64> {
+        self.pieces.iter().find_map(|piece| match piece {
+            Piece::Credit(_, since_us) => Some(*since_us),
+            _ => None,
+        })
     }
 
     /// All that is to be sent, in its order. No part is empty.
@@ -68,7 +77,7 @@ impl Outbox {
         let mut credit = 0;
         while let Some(piece) = self.pieces.front() {
             let left = piece.bytes().len() - self.gone;
-            if let Piece::Credit(bytes) = piece {
+            if let Piece::Credit(bytes, _) = piece {
                 credit += bytes;
             } else if left > count {
                 self.gone += count;
@@ -95,7 +104,7 @@ impl Piece {
         match self {
             Self::Own(bytes) => bytes,
             Self::Part(data, range) => &data[range.clone()],
-            Self::Credit(_) => &[],
+            Self::Credit(..) => &[],
         }
     }
 }
@@ -111,9 +120,9 @@ mod tests {
             let mut outbox = Outbox::default();
             outbox.push(vec![100; 3]);
             outbox.push_part(&data, 2..7);
-            outbox.push_credit(9);
+            outbox.push_credit(9, 1);
             outbox.push(vec![101; 4]);
-            outbox.push_credit(5);
+            outbox.push_credit(5, 2);
             outbox.push_part(&data, 0..4);
             let whole = outbox.parts().collect::<Vec<_>>().concat();
             assert_eq!(whole.len(), outbox.unsent());
@@ -128,6 +137,12 @@ mod tests {
                 0
             };
             assert_eq!(credit, wanted, "{count}");
+            let oldest = match wanted {
+                0 => Some(1),
+                9 => Some(2),
+                _ => None,
+            };
+            assert_eq!(outbox.credit_since_us(), oldest, "{count}");
         }
     }
 }

@@ -259,7 +259,7 @@ mod tests {
             let is_no_larger = matches!(refused(bytes), NoGrowth::NotLarger { .. });
             assert!(is_no_larger, "{bytes}");
         }
-        let NoGrowth::TooMany { most } = refused(1 << 50) else {
+        let NoGrowth::TooMany { most } = refused(1 << 49) else {
             panic!("that is too large");
         };
         // A tebibyte more than it was made for.

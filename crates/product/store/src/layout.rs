@@ -58,7 +58,7 @@ pub enum NoLayout {
     #[error("a store of {0} bytes is too small for so many shards: give it more, or fewer shards")]
     TooSmall(u64),
     /// Places cannot name its end.
-    #[error("a store of {0} bytes is larger than one pebibyte: make several")]
+    #[error("a store of {0} bytes is larger than half a pebibyte: make several")]
     TooLarge(u64),
     /// No shards, or too many.
     #[error("{0} shards are not possible: choose 1 to {SHARDS_MAX}")]

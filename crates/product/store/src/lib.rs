@@ -41,6 +41,8 @@
 //! 11. What is not needed is won back, padding of every kind too, so a full store is full of what is needed: `spare.rs`,
 //!     `collect.rs`, `pacing.rs`.
 //! 12. A roll back needs memory for the versions that it makes and for no others: `roll_backs.rs`.
+//! 13. A version that a roll back has made is what it was, or is refused, also where a record is lost that nobody knows the
+//!     key of: `losses.rs`.
 
 pub mod batch;
 mod bytes;
@@ -58,6 +60,7 @@ mod index;
 pub mod key;
 pub mod layout;
 pub mod log;
+mod losses;
 mod mending;
 pub mod message;
 pub mod mistake;

@@ -164,6 +164,8 @@ pub enum Mistake {
     RestAbandoned,
     /// A part whose *done* has rotted away is nothing.
     DoneLostForgotten,
+    /// What a roll back made is not uncertain where it may rest on something that is lost.
+    LossForgotten,
     /// A segment is used before the superblock that says that it is there counts.
     GrowthCountsAtOnce,
     /// Shards do not hear of new segments.
@@ -171,7 +173,7 @@ pub enum Mistake {
 }
 
 /// Those of what a start finds to be rotten.
-pub const ROT_MISTAKES: [Mistake; 7] = [
+pub const ROT_MISTAKES: [Mistake; 8] = [
     Mistake::VouchedTooEarly,
     Mistake::VouchersIgnored,
     Mistake::StopUnrecorded,
@@ -179,6 +181,7 @@ pub const ROT_MISTAKES: [Mistake; 7] = [
     Mistake::RotUntold,
     Mistake::RestAbandoned,
     Mistake::DoneLostForgotten,
+    Mistake::LossForgotten,
 ];
 
 /// Those of the cache of values.

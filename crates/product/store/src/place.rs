@@ -7,13 +7,15 @@
 //! bit  60     gap: the version before it was trimmed
 //! bit  59     expires: the put said when
 //! bits 58:47  sectors of 512 bytes that the record touches
-//! bits 46:0   address of the record in the store, in units of 8 bytes
+//! bit  46     uncertain
+//! bits 45:0   address of the record in the store, in units of 8 bytes
 //! ```
 //!
 //! Invariants:
-//! 1. Versions have the same source if and only if they have the same place, flags of origin and gap apart. A
+//! 1. Versions have the same source if and only if they have the same place, flags of origin, gap and certainty apart. A
 //!    put or delete is the only one of its place; restores and roll backs share it.
-//! 2. Address 0 belongs to no record: the first superblock is there. It stands for a key that was never written.
+//! 2. What a roll back or a restore made is uncertain if it may rest on a version that is lost. That stays with it.
+//! 3. Address 0 belongs to no record: the first superblock is there. It stands for a key that was never written.
 
 /// Bytes of a sector, the smallest that a disk writes at once.
 pub const SECTOR_BYTES: u64 = 512;
@@ -28,9 +30,11 @@ const GAP: u64 = 1 << 60;
 const SECTORS_SHIFT: u32 = 47;
 const EXPIRES: u64 = 1 << 59;
 const SECTORS_MASK: u64 = (1 << 12) - 1;
-const ADDRESS_MASK: u64 = (1 << SECTORS_SHIFT) - 1;
-/// Addresses lie below it: one pebibyte.
-pub const ADDRESS_END_BYTES: u64 = RECORD_ALIGN_BYTES << SECTORS_SHIFT;
+const ADDRESS_BITS: u32 = 46;
+const UNCERTAIN: u64 = 1 << ADDRESS_BITS;
+const ADDRESS_MASK: u64 = (1 << ADDRESS_BITS) - 1;
+/// Addresses lie below it: half a pebibyte.
+pub const ADDRESS_END_BYTES: u64 = RECORD_ALIGN_BYTES << ADDRESS_BITS;
 
 /// Sectors that so many bytes from an address on touch.
 pub(crate) fn sectors(address: u64, bytes: u64) -> u64 {
@@ -77,7 +81,23 @@ impl Place {
             Origin::Restored => 1,
             Origin::RolledBack => 2,
         };
-        Self((self.0 & !(3 << ORIGIN_SHIFT) & !GAP) | (number << ORIGIN_SHIFT))
+        Self((self.0 & !(3 << ORIGIN_SHIFT) & !GAP & !UNCERTAIN) | (number << ORIGIN_SHIFT))
+    }
+
+    /// The same, of which it may not be known whether it should have had another content.
+    #[must_use]
+    pub(crate) fn uncertain_if(self, is_uncertain: bool) -> Self {
+        Self(if is_uncertain {
+            self.0 | UNCERTAIN
+        } else {
+            self.0 & !UNCERTAIN
+        })
+    }
+
+    /// It may rest on a version that is lost: what was here once may have been another content.
+    #[must_use]
+    pub fn is_uncertain(self) -> bool {
+        self.0 & UNCERTAIN != 0
     }
 
     /// Of a put that said when its value expires, or that it does not.
@@ -176,10 +196,15 @@ impl std::fmt::Debug for Place {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let deleted = if self.is_deleted() { " deleted" } else { "" };
         let gap = if self.has_gap() { " gap" } else { "" };
+        let unsure = if self.is_uncertain() {
+            " uncertain"
+        } else {
+            ""
+        };
         let (origin, address) = (self.origin(), self.address().unwrap_or(0));
         write!(
             formatter,
-            "{origin:?}{deleted}{gap} @{address:#x}+{}",
+            "{origin:?}{unsure}{deleted}{gap} @{address:#x}+{}",
             self.sectors()
         )
     }
@@ -212,6 +237,12 @@ mod tests {
                 prop_assert_eq!(again.origin(), origin);
                 prop_assert!(!again.has_gap() && again.has_source_of(place));
                 prop_assert_eq!(Place::from_bits(again.to_bits()), Some(again));
+                let uncertain = again.uncertain_if(true);
+                prop_assert!(uncertain.is_uncertain() && !again.is_uncertain());
+                prop_assert!(uncertain.origin() == origin && uncertain.has_source_of(place));
+                prop_assert_eq!(uncertain.address(), place.address());
+                prop_assert_eq!(Place::from_bits(uncertain.to_bits()), Some(uncertain));
+                prop_assert!(!uncertain.again(origin).is_uncertain());
             }
             let other = Place::written(address ^ 8 | 16, bytes, deleted);
             prop_assert!(address == (address ^ 8 | 16) || !other.has_source_of(place));
@@ -236,6 +267,10 @@ mod tests {
             Some(Place::NOTHING)
         );
         assert_eq!(Place::from_bits(0), None);
+        let uncertain = Place::NOTHING.uncertain_if(true);
+        assert!(uncertain.is_uncertain() && uncertain.has_source_of(Place::NOTHING));
+        assert_eq!(Place::from_bits(uncertain.to_bits()), Some(uncertain));
+        assert_eq!(Place::from_bits(UNCERTAIN), None);
         assert_eq!(Place::from_bits(u64::MAX), None);
     }
 }

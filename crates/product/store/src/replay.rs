@@ -8,7 +8,9 @@
 //!    then nothing else touched its key, so it may be applied there. Without either it is nothing.
 //! 4. What is rotten is told: a version whose value is damaged is there, and refused when it is read; so is a restore of
 //!    what is lost. Of what has no key the place is told.
-//! 5. Behind a part something is lost that the same start of the node has written: that may have been its *done*. Batches
+//! 5. Behind what is lost no write of the log has a lower version. That says between which versions it was, for roll backs
+//!    that may rest on it. A part of a batch over shards may have a lower one than a write before it.
+//! 6. Behind a part something is lost that the same start of the node has written: that may have been its *done*. Batches
 //!    are committed one after the other, by rising version. So it counts if one that is not older was committed.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,6 +53,8 @@ pub struct Replay<R = Sound> {
     rot: Vec<Rot>,
     /// Something is lost.
     has_lost: bool,
+    /// The last put, delete or restore that was found, and that is no part.
+    last_write: Version,
     /// What came first that cannot be.
     error: Option<(u64, Refused)>,
     rules: R,
@@ -68,6 +72,7 @@ impl<R: Rules> Replay<R> {
             owing: BTreeSet::new(),
             rot: Vec::new(),
             has_lost: false,
+            last_write: Version::ZERO,
             error: None,
             rules,
         }
@@ -97,6 +102,7 @@ impl<R: Rules> Replay<R> {
             Found::Lost(bytes) => {
                 self.tell(at.address, None, bytes);
                 self.has_lost = true;
+                versions.losses.add(self.before_lost(at));
                 self.take_lost_done(versions, at);
             }
         }
@@ -111,6 +117,17 @@ impl<R: Rules> Replay<R> {
                 bytes,
             });
         }
+    }
+
+    /// Whatever is lost there has a version above this one.
+    fn before_lost(&self, at: FoundAt) -> Version {
+        let may_be_part = self.last_commit > Version::ZERO;
+        let before = if may_be_part {
+            Version::ZERO
+        } else {
+            self.last_write
+        };
+        before.max(at.first_version.before())
     }
 
     /// A *done* may be among what is lost.
@@ -135,6 +152,11 @@ impl<R: Rules> Replay<R> {
     fn take_record(&mut self, versions: &mut Versions<R>, found: FoundAt, record: &Record<'_>) {
         let head = &record.head;
         self.newest = self.newest.max(head.version);
+        let is_write = matches!(head.kind, Kind::Put | Kind::Delete | Kind::Restore);
+        if is_write && !head.is_part {
+            self.last_write = self.last_write.max(head.version);
+            versions.losses.found(head.version);
+        }
         if head.kind == Kind::Done {
             self.owing.remove(&head.version);
             let parts = self.parts.remove(&head.version).unwrap_or_default();
@@ -247,7 +269,9 @@ impl<R: Rules> Versions<R> {
         let spot = self.touch(key, version)?.ok_or(Refused::NoSuch)?;
         self.check_rises(Some(spot), version)?;
         let place = self.view(spot).exactly(from)?.place;
-        let place = place.again(Origin::Restored);
+        let place = place
+            .again(Origin::Restored)
+            .uncertain_if(place.is_uncertain());
         self.push(spot, Held { version, place });
         Ok(())
     }

@@ -9,10 +9,12 @@
 //!    nothing more, and the row reserves what it will change.
 //! 3. What is counted stays so until the row is given: its scope is frozen, other rows wait, and no floor moves. Other
 //!    keys may come meanwhile; what is kept back is as large as any scope.
-//! 4. A row's reserve goes when a sweep or a count has resolved all keys beyond it.
+//! 4. What a row makes of a key, and whether it makes something, does not depend on whether that is uncertain.
+//! 5. A row's reserve goes when a sweep or a count has resolved all keys beyond it.
 
 use crate::history::Held;
 use crate::index::VERSION_BYTES_BUDGET;
+use crate::losses::Losses;
 use crate::mistake::{Mistake, Rules};
 use crate::place::{Origin, Place};
 use crate::rows::{RollBack, Target};
@@ -153,7 +155,7 @@ impl<R: Rules> Versions<R> {
             if is_in_scope {
                 let view = self.view_at(spot, cut);
                 let is_absent = view.last().is_none_or(|head| head.place.is_deleted());
-                let made = changed(&view, row, &self.rules);
+                let made = changed(&view, row, &self.losses, &self.rules);
                 // A key that was deleted and becomes one that never was has another version, and no other value.
                 let made = made.filter(|made| {
                     count == Count::Versions || !(is_absent && made.place.is_deleted())
@@ -202,7 +204,12 @@ impl<R: Rules> Versions<R> {
 }
 
 /// The version that a row gives a key with these versions, if it changes its source.
-pub(crate) fn changed(view: &View<'_>, row: &RollBack, rules: &impl Rules) -> Option<Held> {
+pub(crate) fn changed(
+    view: &View<'_>,
+    row: &RollBack,
+    losses: &Losses,
+    rules: &impl Rules,
+) -> Option<Held> {
     let head = view.last()?;
     let counts = |one: &Held| match one.place.origin() {
         Origin::Written => true,
@@ -216,20 +223,20 @@ pub(crate) fn changed(view: &View<'_>, row: &RollBack, rules: &impl Rules) -> Op
         }
     }
     let source = match row.target {
-        Target::Moment(moment) => view.at(moment).map(|held| held.place),
+        Target::Moment(moment) => view.at(moment),
         Target::Back(back) if rules.makes(Mistake::GapsIgnored) => {
             let position = view.len().checked_sub(1 + back as usize);
-            position
-                .and_then(|position| view.get(position))
-                .map(|held| held.place)
+            position.and_then(|position| view.get(position))
         }
         Target::Back(back) => match view.back(back) {
-            Ok(held) => Some(held.place),
+            Ok(held) => Some(held),
             Err(Refused::Trimmed) => return None,
             Err(_) => None,
         },
     };
-    let place = source.unwrap_or(Place::NOTHING).again(Origin::RolledBack);
+    let (taken, of) = source.map_or((Version::ZERO, Place::NOTHING), |it| (it.version, it.place));
+    let is_uncertain = of.is_uncertain() || losses.concern(row, taken, rules);
+    let place = of.again(Origin::RolledBack).uncertain_if(is_uncertain);
     let is_change = !place.has_source_of(head.place) || rules.makes(Mistake::NoOpCounts);
     is_change.then_some(Held {
         version: row.id,

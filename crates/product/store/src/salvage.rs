@@ -18,6 +18,7 @@ use crate::record::{
     RECORD_HEAD_BYTES, Record, RecordHead, Seat, decode_head, decode_record, record_bytes,
 };
 use crate::scan::{FoundAt, Logged, Scan};
+use crate::version::Version;
 
 /// Something of a log that a scan has found.
 #[derive(Clone, Copy, Debug)]
@@ -78,6 +79,7 @@ impl<R: Rules> Scan<R> {
                 address: gap.address,
                 lsn: self.next.lsn,
                 incarnation,
+                first_version: Version::ZERO,
             };
             each(found, Found::Lost(gap.bytes.min(most)));
         }
@@ -180,6 +182,7 @@ impl<R: Rules> Scan<R> {
         each: &mut impl FnMut(FoundAt, Found<'_>),
     ) -> usize {
         let (lsn, incarnation) = (head.lsn, Some(head.incarnation));
+        let first_version = head.first_version;
         self.find_cut();
         self.end_behind_lost(head);
         self.lost(lsn, incarnation, each);
@@ -202,6 +205,7 @@ impl<R: Rules> Scan<R> {
                     address,
                     lsn,
                     incarnation,
+                    first_version,
                 };
                 each(found, it);
             },
@@ -211,6 +215,7 @@ impl<R: Rules> Scan<R> {
                 address: seat.address + walked.bytes as u64,
                 lsn,
                 incarnation,
+                first_version,
             };
             each(found, Found::Lost((content.len() - walked.bytes) as u64));
         }
@@ -256,6 +261,7 @@ impl<R: Rules> Scan<R> {
                 address,
                 lsn,
                 incarnation,
+                first_version: Version::ZERO,
             };
             each(found, it);
         });

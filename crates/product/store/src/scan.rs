@@ -27,6 +27,7 @@ use crate::log::{DirectoryAt, LogEnd, Segment, Start};
 use crate::mistake::{Mistake, Rules, Sound};
 use crate::record::Damage;
 use crate::salvage::{Found, Gap, Touched};
+use crate::version::Version;
 
 /// Bytes of a read: the longest batch, wherever it begins, and then some.
 const READ_BYTES: u64 = 4 << 20;
@@ -59,6 +60,8 @@ pub struct FoundAt {
     pub lsn: u64,
     /// Who wrote it; none: it is not known.
     pub incarnation: Option<u32>,
+    /// Of something that is lost: no version of its batch is below it; [`Version::ZERO`]: it is not known.
+    pub first_version: Version,
 }
 
 /// What a scan has found.
@@ -314,6 +317,7 @@ impl<R: Rules> Scan<R> {
                 address: logged.segment.seat.address + listing.offset,
                 lsn: listing.lsn,
                 incarnation: None,
+                first_version: Version::ZERO,
             };
             each(found, Found::Record(&listing.record));
         }
@@ -364,6 +368,7 @@ impl<R: Rules> Scan<R> {
                 address: self.address(at),
                 lsn: self.next.lsn,
                 incarnation: None,
+                first_version: Version::ZERO,
             };
             each(found, Found::Lost(BATCH_ALIGN_BYTES as u64));
         }
@@ -426,6 +431,7 @@ impl<R: Rules> Scan<R> {
                 address,
                 lsn,
                 incarnation: Some(incarnation),
+                first_version: batch.head.first_version,
             };
             each(found, Found::Record(&record));
         }

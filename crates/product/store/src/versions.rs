@@ -17,6 +17,8 @@
 //! 6. Memory stays below the limit: what rows may still make is reserved, and two versions of each key are kept back
 //!    from writes. How much a row reserves stands in `roll_backs.rs`.
 //! 7. A read sees nothing above its cut.
+//! 8. What a roll back made and is uncertain is refused to those that ask for that version or for an older state. The
+//!    newest is given with what is left of the key, and told to be so.
 
 use std::collections::HashMap;
 
@@ -24,6 +26,7 @@ use crate::expiry::EXPIRY_BYTES_BUDGET;
 use crate::history::{Held, OLDER_MAX};
 use crate::index::{Index, KEY_BYTES_BUDGET, Missing, Spot, VERSION_BYTES_BUDGET};
 use crate::key::{INLINE_BYTES_MAX, Key, KeyHasher, Name};
+use crate::losses::Losses;
 use crate::mistake::{Mistake, Rules, Sound};
 use crate::place::{Origin, Place};
 use crate::retention::Retention;
@@ -104,6 +107,8 @@ pub(crate) struct Counts {
 pub struct Versions<R = Sound> {
     pub(crate) index: Index,
     pub(crate) rows: Rows,
+    /// What the start has not found.
+    pub(crate) losses: Losses,
     pub(crate) retention: Retention,
     pub(crate) sweep: Sweep,
     pub(crate) counts: Counts,
@@ -126,6 +131,7 @@ impl<R: Rules> Versions<R> {
         Self {
             index: Index::new(hasher),
             rows: Rows::default(),
+            losses: Losses::default(),
             retention,
             sweep: Sweep::default(),
             counts: Counts::default(),
@@ -199,7 +205,7 @@ impl<R: Rules> Versions<R> {
             if missed && self.rules.makes(Mistake::WholeKeyMissed) {
                 continue;
             }
-            if let Some(held) = changed(&self.view(spot), row, &self.rules) {
+            if let Some(held) = changed(&self.view(spot), row, &self.losses, &self.rules) {
                 self.push(spot, held);
             }
         }
@@ -342,20 +348,23 @@ impl<R: Rules> Versions<R> {
     /// What a restore takes: the place of the version that it makes, and the version whose content that is.
     ///
     /// # Errors
-    /// As [`Versions::read`]; [`Refused::NoSuch`] if the key was not there at that moment.
+    /// As [`Versions::read`], also of the head; [`Refused::NoSuch`] if the key was not there at that moment.
     pub fn restorable(
         &mut self,
         key: Key<'_>,
         from: Selector,
     ) -> Result<(Place, Version), Refused> {
         let found = self.read(key, from, Version::MAX)?.ok_or(Refused::NoSuch)?;
+        if found.place.is_uncertain() {
+            return Err(Refused::Uncertain);
+        }
         Ok((found.place.again(Origin::Restored), found.version))
     }
 
     /// Reads a key at a cut: the watermark, or a cut of many keys. None: it was not there.
     ///
     /// # Errors
-    /// [`Refused::Trimmed`], [`Refused::NoSuch`], [`Refused::Future`], [`Refused::DigestTaken`].
+    /// [`Refused::Trimmed`], [`Refused::NoSuch`], [`Refused::Future`], [`Refused::DigestTaken`], [`Refused::Uncertain`].
     pub fn read(
         &mut self,
         key: Key<'_>,
@@ -372,12 +381,16 @@ impl<R: Rules> Versions<R> {
             };
         };
         let view = self.view_at(spot, cut);
-        match selector {
-            Selector::Head => Ok(view.last()),
-            Selector::AsOf(moment) => Ok(view.at(moment)),
-            Selector::Version(version) => view.exactly(version).map(Some),
-            Selector::Back(back) => view.back(back).map(Some),
+        let found = match selector {
+            Selector::Head => return Ok(view.last()),
+            Selector::AsOf(moment) => view.at(moment),
+            Selector::Version(version) => Some(view.exactly(version)?),
+            Selector::Back(back) => Some(view.back(back)?),
+        };
+        if found.is_some_and(|held| held.place.is_uncertain()) {
+            return Err(Refused::Uncertain);
         }
+        Ok(found)
     }
 
     pub(crate) fn view_at(&self, spot: Spot, cut: Version) -> View<'_> {

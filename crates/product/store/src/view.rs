@@ -19,6 +19,11 @@ pub enum Refused {
     /// There is no such version.
     #[error("the key has no such version: list its versions")]
     NoSuch,
+    /// A roll back or a restore has made that version of what may rest on a record that is lost.
+    #[error(
+        "what that version had may rest on a record that is lost: list the key's versions, and take one that was written"
+    )]
+    Uncertain,
     /// The condition is not met: the head is another.
     #[error("the key's head is not the one that the condition names: read it again")]
     Mismatch,

@@ -557,7 +557,7 @@ impl World {
         self.snapshots.iter().any(|it| it.moment == moment)
     }
 
-    fn of(&self, held: &Held) -> Past {
+    pub(crate) fn of(&self, held: &Held) -> Past {
         let address = held.place.address();
         let source = address.map_or(NEVER, |it| {
             let there = self.node.seat(it);

@@ -6,7 +6,9 @@
 //!    of records are damaged.
 //! 2. Keys that have nothing in the damaged place have what the oracle has.
 //! 3. A value that is read is the one that was written, or refused.
-//! 4. The next start tells the same again.
+//! 4. A version that a restore or a roll back has made has the content that it had, or is refused, also where what it rests
+//!    on is lost.
+//! 5. The next start tells the same again.
 //!
 //! What must be known to have been durable follows from the history alone: behind a clean stop everything; behind a
 //! second without writes what had been done before it; else what was done when a batch began that is done too.
@@ -18,11 +20,12 @@ use erb_store::batch::{BATCH_HEAD_BYTES, Batch};
 use erb_store::mistake::Mistake;
 use erb_store::record::{Kind, RECORD_HEAD_BYTES, Seat};
 use erb_store::shard::Shard;
-use erb_store::{Came, Held, Origin, Rot, Version};
+use erb_store::{Came, Held, Origin, Refused, Rot, Selector, Version};
 
 use crate::crash::{Asked, KEYS, World, name_of};
 use crate::judge::{Judgement, key_of};
 use crate::node::Node;
+use crate::oracle::{NEVER, Past};
 use crate::plan::Plan;
 
 /// Batches of a start that are remembered.
@@ -116,6 +119,16 @@ struct Hit {
     is_lost: bool,
 }
 
+/// What there was before something rotted, by key.
+struct Before {
+    /// Versions that writes have made.
+    written: BTreeMap<Vec<u8>, Vec<u64>>,
+    /// What restores and roll backs have made.
+    made: BTreeMap<Vec<u8>, BTreeMap<u64, Past>>,
+    /// Up to this version all was durable.
+    known_to: u64,
+}
+
 /// What a history has met.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MetRot {
@@ -123,6 +136,8 @@ pub struct MetRot {
     pub lost: u64,
     /// Versions with a damaged value.
     pub damaged: u64,
+    /// What roll backs have made and is uncertain.
+    pub uncertain: u64,
     /// Damaged batches of which nothing was lost.
     pub whole: u64,
 }
@@ -206,10 +221,14 @@ impl World {
         let Some(at) = self.choose(&known) else {
             return Ok(MetRot::default());
         };
-        let before = self.versions()?;
+        let before = Before {
+            written: self.versions()?,
+            made: self.made()?,
+            known_to: self.known_to,
+        };
         let hits = self.damage(at);
         self.reads.clear();
-        let (known_to, shard) = (self.known_to, self.node.trace.0[at].shard);
+        let shard = self.node.trace.0[at].shard;
         self.node.crash_sound(CrashMode::Power)?;
         let mut touched: BTreeSet<Vec<u8>> = hits.iter().map(|hit| hit.name.clone()).collect();
         touched.extend(self.asked_with(&touched));
@@ -217,9 +236,9 @@ impl World {
         self.asked.clear();
         self.highest = self.highest.max(self.node.watermark().number());
         self.advance()?;
-        let met = self.judge(&before, &hits, &touched, (shard, known_to))?;
+        let met = self.judge(&before, &hits, &touched, shard)?;
         self.node.crash_sound(CrashMode::Power)?;
-        self.judge(&before, &hits, &touched, (shard, known_to))?;
+        self.judge(&before, &hits, &touched, shard)?;
         Ok(met)
     }
 
@@ -243,6 +262,21 @@ impl World {
                 let written = listed.iter().filter(is_written);
                 let versions = written.map(|held| held.version.number()).collect();
                 Ok((name, versions))
+            })
+            .collect()
+    }
+
+    /// What restores and roll backs have made of each key.
+    fn made(&mut self) -> Result<BTreeMap<Vec<u8>, BTreeMap<u64, Past>>, String> {
+        let names = (0..KEYS).map(name_of);
+        names
+            .map(|name| {
+                self.learn(&name)?;
+                let listed = self.listed(&name, Version::MAX)?;
+                let is_made = |held: &&Held| held.place.origin() != Origin::Written;
+                let made = listed.iter().filter(is_made);
+                let made = made.map(|held| (held.version.number(), self.of(held)));
+                Ok((name, made.collect()))
             })
             .collect()
     }
@@ -342,10 +376,10 @@ impl World {
 
     fn judge(
         &mut self,
-        before: &BTreeMap<Vec<u8>, Vec<u64>>,
+        before: &Before,
         hits: &[Hit],
         touched: &BTreeSet<Vec<u8>>,
-        (shard, known_to): (u16, u64),
+        shard: u16,
     ) -> Result<MetRot, String> {
         let mut met = MetRot::default();
         for number in 0..KEYS {
@@ -355,12 +389,14 @@ impl World {
                 self.compare(&name, Version::MAX)?;
                 for held in self.listed(&name, Version::MAX)? {
                     self.check_value(&name, &held)?;
+                    met.uncertain += u64::from(held.place.is_uncertain());
                 }
                 continue;
             }
             let listed = self.listed(&name, Version::MAX)?;
             let there: BTreeSet<u64> = listed.iter().map(|it| it.version.number()).collect();
-            for version in before[&name].iter().filter(|it| **it <= known_to) {
+            let known = |version: &&u64| **version <= before.known_to;
+            for version in before.written[&name].iter().filter(known) {
                 if there.contains(version) {
                     continue;
                 }
@@ -372,11 +408,60 @@ impl World {
                 met.lost += 1;
             }
             for held in listed {
-                met.damaged += u64::from(!self.is_right(&name, &held)?);
+                let Some(source) = self.source_of(&name, &held)? else {
+                    met.damaged += 1;
+                    continue;
+                };
+                if held.version.number() <= before.known_to {
+                    met.uncertain +=
+                        u64::from(self.is_uncertain_now(&name, &held, source, before)?);
+                }
             }
         }
         met.whole = u64::from(met.lost + met.damaged == 0);
         Ok(met)
+    }
+
+    /// What was made of a key is what it was; or it is uncertain, and those that ask for it are told.
+    fn is_uncertain_now(
+        &mut self,
+        name: &[u8],
+        held: &Held,
+        source: u64,
+        before: &Before,
+    ) -> Result<bool, String> {
+        if held.place.origin() == Origin::Written {
+            return Ok(false);
+        }
+        if held.place.is_uncertain() {
+            let selector = Selector::Version(held.version);
+            let shard = self.node.shard(key_of(name));
+            let read = shard.read(key_of(name), selector, Version::MAX);
+            return match read {
+                Err(Refused::Uncertain) => Ok(true),
+                other => Err(format!(
+                    "{name:?} {held:?} is uncertain and given: {other:?}"
+                )),
+            };
+        }
+        let is = Past {
+            source,
+            ..self.of(held)
+        };
+        let was = before.made[name].get(&is.version);
+        match was {
+            Some(was) if (was.source, was.deleted) == (is.source, is.deleted) => Ok(false),
+            // A trim that was lost has brought it back.
+            None if self
+                .oracle
+                .past(name)
+                .iter()
+                .any(|it| it.version == is.version) =>
+            {
+                Ok(false)
+            }
+            _ => Err(format!("{name:?}: {is:?} was {was:?}")),
+        }
     }
 
     fn is_told(&self, shard: u16, lost: &Hit) -> Judgement {
@@ -398,9 +483,14 @@ impl World {
 
     /// What is read of a version is what was written; false: it is refused.
     pub(crate) fn is_right(&mut self, name: &[u8], held: &Held) -> Result<bool, String> {
+        Ok(self.source_of(name, held)?.is_some())
+    }
+
+    /// The same: the version whose content it has.
+    fn source_of(&mut self, name: &[u8], held: &Held) -> Result<Option<u64>, String> {
         let shard = self.node.shard(key_of(name));
         let Some(mut reading) = shard.begin_read(held) else {
-            return Ok(true);
+            return Ok(Some(NEVER));
         };
         loop {
             let bytes = self.node.disk.read(reading.address as usize, reading.bytes);
@@ -408,14 +498,15 @@ impl World {
             let shard = self.node.shard(key_of(name));
             match shard.end_read(reading, key_of(name), Some(&bytes)) {
                 Came::Again(again) => reading = again,
-                Came::Damaged => return Ok(false),
+                Came::Damaged => return Ok(None),
                 Came::Record(record) => {
-                    let wanted = self.values.get(&record.head.version.number());
+                    let source = record.head.version.number();
+                    let wanted = self.values.get(&source);
                     let is_other = wanted.is_some_and(|it| it != record.value);
                     return if is_other && record.head.kind.has_value() {
                         Err(format!("{name:?} {held:?} has another value"))
                     } else {
-                        Ok(true)
+                        Ok(Some(source))
                     };
                 }
             }

@@ -53,6 +53,22 @@ fn a_tiny_run_of_the_papers_experiments_has_all_rows_and_their_bars() {
         assert!(row.erb.median.is_finite(), "{row:?}");
         assert!(row.bar.is_some(), "{row:?}");
     }
+    for (size, bytes) in [("100 B", 100.0_f64), ("8 KiB", 8192.0)] {
+        for depth in [1, 4, 64] {
+            let what = format!(
+                "put of {size}, {depth} under way, in process: bytes written, by those of values"
+            );
+            let mut rows = report.rows.iter().filter(|row| row.what == what);
+            let amplified = rows.next().expect(&what).erb.median;
+            // A put alone is a batch of its own, of 4 KiB at least.
+            let least = if depth == 1 {
+                (4096.0 / bytes).max(1.0)
+            } else {
+                1.0
+            };
+            assert!(amplified >= least, "{what}: {amplified}");
+        }
+    }
     assert!(report.rocksdb.starts_with("none: "), "{}", report.rocksdb);
     for row in &report.rows {
         let is_rocks = row.beside.as_ref().is_some_and(|it| it.contains("RocksDB"));

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
-use erb_kv::{Client, Selector, Status};
+use erb_kv::{Client, RollBack, Selector, Status, Target};
 
 use super::{Node, folder, formatted, refused, run, said};
 
@@ -103,6 +103,84 @@ fn what_rots_among_what_was_written_last_is_told_and_never_taken_for_torn() {
         status(client.get(b"fourth", Selector::Head)),
         Some(Status::DAMAGED)
     );
+}
+
+/// A key with a version that a roll back has made of one whose record is lost since, and one that was restored from that.
+/// Versions: the first, that of the roll back, the restored one.
+fn made_of_what_is_lost(path: &Path) -> [u64; 3] {
+    let node = Node::start(path);
+    let mut client = node.client();
+    let mut put = |value: &[u8]| client.put(b"k", value, None).expect("put");
+    let first = put(b"the first value");
+    let second = put(b"the second value");
+    put(b"the third value");
+    let wanted = RollBack {
+        prefix: b"k".to_vec(),
+        target: Target::Moment(second),
+        unless_written_since: None,
+        is_dry_run: false,
+    };
+    let made = client.roll_back(&wanted).expect("rolled back");
+    let restored = client.restore(b"k", Selector::Version(made));
+    let restored = restored.expect("restored");
+    for version in [made, restored] {
+        let found = client.get(b"k", Selector::Version(version));
+        assert_eq!(found.expect("it is there").value, b"the second value");
+    }
+    let before = newest_entry(&content(path));
+    client.put(b"last", b"behind all of it", None).expect("put");
+    await_mark(path, &mut client, before);
+    drop(client);
+    node.kill();
+    let second = find(&content(path), b"the second value");
+    // The version in the head of its record, so nothing says whose it was.
+    damage(path, second - 1 - 40, b"XX");
+    [first, made, restored]
+}
+
+/// N10 of the second round of edges.
+#[test]
+fn what_a_roll_back_made_of_a_lost_version_is_refused_and_what_is_left_is_told_to_be_uncertain() {
+    const LOST: &str = "is lost, and it is not known of which keys";
+    let folder = folder();
+    let path = formatted(&folder, "96M", "1");
+    let [first, made, restored] = made_of_what_is_lost(&path);
+    let node = Node::start(&path);
+    let (mut client, url) = (node.client(), &node.url);
+    for version in [made, restored] {
+        let status = client.get(b"k", Selector::Version(version)).err();
+        let status = status.and_then(|error| error.status());
+        assert_eq!(status, Some(Status::DAMAGED), "{version}");
+        for command in ["get", "restore"] {
+            let words = ["kv", command, url, "k", "--version", &version.to_string()];
+            assert_eq!(refused(&words).0, 26, "{words:?}");
+        }
+    }
+    // What was written is what it was.
+    let found = client.get(b"k", Selector::Version(first));
+    assert_eq!(found.expect("it is there").value, b"the first value");
+    // The newest is what is left, and told to be so.
+    let output = run(&["kv", "get", url, "k"]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{error}");
+    assert!(error.contains("uncertain: "), "{error}");
+    assert_eq!(output.stdout, b"the first value");
+
+    let listed = said(&["kv", "versions", url, "k"]);
+    for (version, is) in [
+        (made, "rolled back, uncertain"),
+        (restored, "restored, uncertain"),
+    ] {
+        let mut rows = listed.lines();
+        let row = rows.find(|line| line.contains(&version.to_string()));
+        assert!(row.is_some_and(|row| row.contains(is)), "{listed}");
+    }
+    let version = made.to_string();
+    let rollback = ["kv", "rollback", url, "k", "--to", &version, "--dry-run"];
+    for words in [&["kv", "versions", url, "k"][..], &rollback] {
+        let (code, error) = refused(words);
+        assert!(code == 0 && error.contains(LOST), "{words:?}: {error}");
+    }
 }
 
 #[test]

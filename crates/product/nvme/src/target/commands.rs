@@ -54,6 +54,16 @@ impl Reply {
     }
 }
 
+/// What came of asking for room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Room {
+    Taken,
+    /// The queue has as much as a queue may have.
+    QueueIsFull,
+    /// The pool has none for this host.
+    PoolIsFull,
+}
+
 /// What becomes of a command that is whole.
 #[derive(Debug)]
 pub(super) enum Outcome {
@@ -105,8 +115,10 @@ impl Connection {
     fn place(&mut self, cx: &mut Context<'_>, sqe: Sqe, wanted: usize) -> Option<(u16, usize)> {
         let id = sqe.id();
         let is_in_capsule = is_in_capsule(&sqe) && wanted > 0;
-        // Who waits for room goes first, but for data that is here already.
-        let has_room = (is_in_capsule || self.waiting.is_empty()) && self.reserve(cx, wanted);
+        // What waits for room goes first, but for what needs none, and for data that is here already.
+        let is_first = is_in_capsule || wanted == 0 || self.waiting.is_empty();
+        let room = is_first.then(|| self.reserve(cx, wanted, is_in_capsule));
+        let has_room = room == Some(Room::Taken);
         if is_in_capsule && !has_room {
             self.respond(cx, id, Status::BUSY, 0);
             return None;
@@ -128,7 +140,7 @@ impl Connection {
         self.slots.insert(id, slot);
         if !has_room {
             self.waiting.push_back(id);
-            cx.subsystem.hunger(self.id);
+            self.wait(cx, room);
             return None;
         }
         self.has_room(cx, id);
@@ -136,17 +148,29 @@ impl Connection {
         is_in_capsule.then_some((id, skipped))
     }
 
-    /// Whether there was room for so many bytes. Those of a stranger's few commands are not counted.
-    fn reserve(&mut self, cx: &mut Context<'_>, bytes: usize) -> bool {
+    /// Takes room for so many bytes, if there is some; `is_here`: for those that have come with their command. Those of a
+    /// stranger's few commands are not counted.
+    fn reserve(&mut self, cx: &mut Context<'_>, bytes: usize, is_here: bool) -> Room {
         let Some(queue) = self.queue.as_ref().filter(|_| self.is_established()) else {
-            return true;
+            return Room::Taken;
         };
-        let has_room = self.reserved + bytes <= cx.subsystem.config.limits.queue_bytes
-            && cx.subsystem.reserve(&queue.host, bytes);
-        if has_room {
-            self.reserved += bytes;
+        if self.reserved + bytes > cx.subsystem.config.limits.queue_bytes {
+            return Room::QueueIsFull;
         }
-        has_room
+        if !cx.subsystem.reserve(&queue.host, bytes, is_here) {
+            return Room::PoolIsFull;
+        }
+        self.reserved += bytes;
+        Room::Taken
+    }
+
+    /// It waits for room; `room`: why, if it is the first of its queue.
+    fn wait(&mut self, cx: &mut Context<'_>, room: Option<Room>) {
+        cx.subsystem.hunger(self.id);
+        let queue = self.queue.as_ref();
+        if let Some(queue) = queue.filter(|_| room == Some(Room::PoolIsFull)) {
+            cx.subsystem.wait(&queue.host, self.id);
+        }
     }
 
     fn has_room(&mut self, cx: &mut Context<'_>, id: u16) {
@@ -165,6 +189,12 @@ impl Connection {
             self.ready = Some(id);
             return;
         }
+        if !self.awaits_data() {
+            self.came_us = cx.now_us;
+        }
+        let Some(slot) = self.slots.get_mut(&id) else {
+            return;
+        };
         slot.data.reserve_exact(slot.wanted);
         self.next_tag = self.next_tag.wrapping_add(1);
         slot.tag = self.next_tag;
@@ -180,13 +210,16 @@ impl Connection {
         self.outbox.push(r2t);
     }
 
-    /// Room may have come back: goes on with those who wait for it, in their order.
+    /// Room may have come back: goes on with commands that wait for it, in their order.
     pub(super) fn find_room(&mut self, cx: &mut Context<'_>) {
         while let Some(id) = self.waiting.front().copied() {
             let wanted = self.slots.get(&id).map_or(0, |slot| slot.wanted);
-            if !self.reserve(cx, wanted) {
-                cx.subsystem.hunger(self.id);
-                return;
+            let room = self.reserve(cx, wanted, false);
+            if let Some(queue) = self.queue.as_ref().filter(|_| room != Room::PoolIsFull) {
+                cx.subsystem.wait_no_more(&queue.host, self.id);
+            }
+            if room != Room::Taken {
+                return self.wait(cx, Some(room));
             }
             self.waiting.pop_front();
             // The present PDU's command, if one is half here, stays the one that is ready.
@@ -285,8 +318,11 @@ impl Connection {
             let mut data = reply.data;
             data.truncate(slot.wanted);
             let most = cx.subsystem.config.limits.c2h_data_bytes;
+            // Room was for what was asked for. The answer may be shorter.
+            let kept = data.len().min(slot.reserved);
             self.send_data(id, data, most);
-            self.outbox.push_credit(slot.reserved);
+            self.outbox.push_credit(kept, cx.now_us);
+            self.release(cx, slot.reserved - kept);
         } else {
             self.release(cx, slot.reserved);
         }

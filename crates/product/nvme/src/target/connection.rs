@@ -6,7 +6,10 @@
 //!    the few small commands that a stranger may have under way.
 //! 2. While replies of more than their bound wait, nothing is read.
 //! 3. Data goes where an R2T, or a command with data in its capsule, has room for exactly these bytes, once.
-//! 4. What has ended takes no byte any more, sends its last words, and leaves its controller without a queue: then the
+//! 4. What it has of the pool while its peer takes or brings nothing it has for a time, which is short while another host
+//!    waits that has less. Of replies it has to take as much as a PDU has, or all: a byte now and then does not
+//!    make it longer.
+//! 5. What has ended takes no byte any more, sends its last words, and leaves its controller without a queue: then the
 //!    controller ends too, unless that was an I/O queue with nothing under way, or one that had not proved itself.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -141,8 +144,12 @@ pub(super) struct Connection {
     pub(super) reserved: usize,
     term_status: u16,
     opened_us: u64,
+    /// When data of an R2T came last, or was asked for while none was to come.
+    pub(super) came_us: u64,
     pdu_since_us: Option<u64>,
     unsent_since_us: Option<u64>,
+    /// Since then.
+    sent_bytes: usize,
     over_since_us: u64,
 }
 
@@ -173,8 +180,10 @@ impl Connection {
             reserved: 0,
             term_status: 0,
             opened_us: cx.now_us,
+            came_us: cx.now_us,
             pdu_since_us: None,
             unsent_since_us: None,
+            sent_bytes: 0,
             over_since_us: 0,
         }
     }
@@ -246,7 +255,7 @@ impl Connection {
                 }
             }
             Input::Data(data) => {
-                self.data(data);
+                self.data(data, cx.now_us);
                 Ok(())
             }
             Input::End(is_intact) => {
@@ -318,7 +327,7 @@ impl Connection {
         Ok(())
     }
 
-    fn data(&mut self, mut data: &[u8]) {
+    fn data(&mut self, mut data: &[u8], now_us: u64) {
         let Sink::Command(id, skipped) = &mut self.sink else {
             return;
         };
@@ -329,6 +338,9 @@ impl Connection {
             // A capsule may have bytes behind those that the SGL names.
             let room = slot.wanted - slot.data.len();
             slot.data.extend_from_slice(&data[..data.len().min(room)]);
+            if slot.phase == Phase::Transfer {
+                self.came_us = now_us;
+            }
         }
     }
 
@@ -363,6 +375,14 @@ impl Connection {
         self.over_since_us = cx.now_us;
         cx.subsystem.over.insert(self.id);
         self.waiting.clear();
+        if let Some(queue) = &self.queue {
+            cx.subsystem.wait_no_more(&queue.host, self.id);
+        }
+        if ended == Ended::Slow {
+            // There are no last words for a peer that takes none, and others may wait for their room.
+            let credit = self.outbox.clear();
+            self.release(cx, credit);
+        }
         for slot in std::mem::take(&mut self.slots).into_values() {
             match slot.phase {
                 Phase::Running(ticket) => {
@@ -430,16 +450,20 @@ impl Connection {
     pub(super) fn sent(&mut self, cx: &mut Context<'_>, count: usize) {
         let credit = self.outbox.sent(count);
         self.release(cx, credit);
-        self.unsent_since_us = None;
+        self.sent_bytes += count;
+        if self.sent_bytes >= cx.subsystem.config.limits.c2h_data_bytes {
+            self.unsent_since_us = None;
+        }
         self.note_unsent(cx);
     }
 
     fn note_unsent(&mut self, cx: &Context<'_>) {
-        self.unsent_since_us = if self.outbox.unsent() == 0 {
-            None
-        } else {
-            self.unsent_since_us.or(Some(cx.now_us))
-        };
+        if self.outbox.unsent() == 0 {
+            self.unsent_since_us = None;
+        } else if self.unsent_since_us.is_none() {
+            self.unsent_since_us = Some(cx.now_us);
+            self.sent_bytes = 0;
+        }
     }
 
     /// Looks at time, at the controller, and at what commands wait for.
@@ -465,6 +489,10 @@ impl Connection {
 
     fn judge(&mut self, cx: &mut Context<'_>) -> Option<Ended> {
         let limits = cx.subsystem.config.limits;
+        // Before all else: what a peer that takes nothing has is given back at once.
+        if self.is_stalled(cx) {
+            return Some(Ended::Slow);
+        }
         if let Some(verifier) = self.verifier.as_ref().filter(|it| it.is_failed()) {
             let failure = verifier.failure().unwrap_or(Failure::Failed);
             return Some(Ended::Authentication(failure));
@@ -480,13 +508,36 @@ impl Connection {
                 return Some(Ended::Controller);
             }
         }
-        let since = [self.pdu_since_us, self.unsent_since_us];
-        let mut since = since.into_iter().flatten();
-        let is_stalled = since.any(|since| cx.now_us >= since + limits.stall_us)
+        None
+    }
+
+    /// Whether data was asked for that has not come.
+    pub(super) fn awaits_data(&self) -> bool {
+        let mut slots = self.slots.values();
+        slots.any(|slot| slot.phase == Phase::Transfer)
+    }
+
+    /// Whether a PDU, data of an R2T or the reading of replies has taken too long.
+    fn is_stalled(&self, cx: &Context<'_>) -> bool {
+        let limits = &cx.subsystem.config.limits;
+        let is_over = |since: u64, most: u64| cx.now_us >= since + most;
+        let mut since = [self.pdu_since_us, self.unsent_since_us]
+            .into_iter()
+            .flatten();
+        let mut asked = self.slots.values().filter(|it| it.phase == Phase::Transfer);
+        if since.any(|since| is_over(since, limits.stall_us))
+            || asked.any(|slot| cx.now_us >= slot.until_us)
+        {
+            return true;
+        }
+        let has_stopped = |since: u64| is_over(since, limits.pressed_us);
+        let is_late = self.unsent_since_us.is_some_and(has_stopped)
+            || has_stopped(self.came_us) && self.awaits_data()
             || self
-                .slots
-                .values()
-                .any(|slot| slot.phase == Phase::Transfer && cx.now_us >= slot.until_us);
-        is_stalled.then_some(Ended::Slow)
+                .outbox
+                .credit_since_us()
+                .is_some_and(|since| is_over(since, limits.stall_us));
+        let host = self.queue.as_ref().map(|queue| &queue.host);
+        is_late && self.reserved > 0 && host.is_some_and(|it| cx.subsystem.keeps_from_others(it))
     }
 }

@@ -229,12 +229,19 @@ impl<B: Backend> Target<B> {
             self.subsystem.tick(now_us);
         }
         let touched = self.subsystem.take_touched();
-        let ids = match touched.filter(|_| !is_due) {
+        let mut ids = match touched.filter(|_| !is_due) {
             Some(touched) => touched,
             None => self.connections.keys().copied().collect(),
         };
-        for id in ids {
-            self.with(id, now_us, |it, cx| it.turn(cx));
+        loop {
+            for id in ids {
+                self.with(id, now_us, |it, cx| it.turn(cx));
+            }
+            // Each time one of those that wait for room has got some, or has ended: so this comes to an end.
+            ids = self.subsystem.take_moved();
+            if ids.is_empty() {
+                return;
+            }
         }
     }
 

@@ -8,7 +8,8 @@
 //! 3. A controller's id is free again only when it has ended and nothing of it runs; then another controller's queue
 //!    cannot be taken for its.
 //! 4. Who may go on is looked at in the next turn: everybody when a controller ends, an event comes or a fence moves;
-//!    else those to whom something came, and those who wait for room when room comes back.
+//!    else those to whom something came, and those that wait for room when room comes back, or when one of them has got
+//!    what it waited for.
 //! 5. A fence is over when every controller that it ended has nothing in the backend.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -16,7 +17,7 @@ use std::sync::Arc;
 
 use super::config::{Config, Host};
 use super::controller::{Controller, Event};
-use super::pool::Pool;
+use super::pool::{Bounds, Pool};
 use crate::backend::{Backend, Request, Ticket};
 use crate::limits::CONTROLLER_ID_MAX;
 use crate::random::Random;
@@ -54,6 +55,8 @@ pub struct Subsystem {
     touched: BTreeSet<ConnectionId>,
     /// Connections that wait for room.
     hungry: BTreeSet<ConnectionId>,
+    /// One of them waits no more, so another one may be the first now.
+    has_moved: bool,
     /// The next turn looks at all.
     is_everybody: bool,
     /// Connections that have ended and are not closed.
@@ -114,6 +117,7 @@ impl Subsystem {
             computations: 0,
             touched: BTreeSet::new(),
             hungry: BTreeSet::new(),
+            has_moved: false,
             is_everybody: false,
             over: BTreeSet::new(),
             unlisted: VecDeque::new(),
@@ -126,9 +130,32 @@ impl Subsystem {
         self.touched.insert(id);
     }
 
-    /// A connection waits for room.
+    /// A connection waits for room. It is looked at again when some comes back.
     pub(super) fn hunger(&mut self, id: ConnectionId) {
         self.hungry.insert(id);
+    }
+
+    /// It waits for room in the pool, and not for some of its own queue.
+    pub(super) fn wait(&mut self, host: &Host, id: ConnectionId) {
+        self.pool.wait(&host.nqn, id);
+    }
+
+    /// It waits no more: it has got room, or it has ended.
+    pub(super) fn wait_no_more(&mut self, host: &Host, id: ConnectionId) {
+        self.has_moved |= self.pool.leave(&host.nqn, id);
+    }
+
+    /// Who is to be looked at again in this turn: those that wait, if one of them waits no more.
+    pub(super) fn take_moved(&mut self) -> BTreeSet<ConnectionId> {
+        if std::mem::take(&mut self.has_moved) {
+            return std::mem::take(&mut self.hungry);
+        }
+        BTreeSet::new()
+    }
+
+    /// Whether another host waits for room that has less of it.
+    pub(super) fn keeps_from_others(&self, host: &Host) -> bool {
+        self.pool.keeps_from_others(&host.nqn)
     }
 
     /// Nothing is to be done for a connection any more.
@@ -253,11 +280,14 @@ impl Subsystem {
         self.fences.remove(&fence);
     }
 
-    /// Whether there was room for so many bytes of a host's.
-    pub(super) fn reserve(&mut self, host: &Host, bytes: usize) -> bool {
+    /// Whether there was room for so many bytes of a host's. `is_here`: they have come with their command.
+    pub(super) fn reserve(&mut self, host: &Host, bytes: usize, is_here: bool) -> bool {
         let limits = &self.config.limits;
-        let (most, share) = (limits.pool_bytes, limits.host_bytes);
-        self.pool.reserve(&host.nqn, bytes, most, share)
+        let bounds = Bounds {
+            pool_bytes: limits.pool_bytes,
+            host_part: limits.host_part,
+        };
+        self.pool.reserve(&host.nqn, bytes, bounds, is_here)
     }
 
     pub(super) fn release(&mut self, host: &Host, bytes: usize) {
@@ -309,8 +339,7 @@ impl Subsystem {
         }
         self.forget(destination.controller);
         if destination.is_orphan {
-            self.pool
-                .release(&destination.host.nqn, destination.reserved);
+            self.release(&destination.host, destination.reserved);
             return None;
         }
         Some(destination)

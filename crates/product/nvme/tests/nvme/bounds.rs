@@ -164,7 +164,7 @@ fn a_stranger_has_four_small_commands_under_way() {
 fn one_host_that_sits_on_its_r2ts_leaves_the_others_room_and_loses_its_queues() {
     let limits = Limits {
         pool_bytes: 16 << 20,
-        host_bytes: 4 << 20,
+        host_part: 4,
         ..Limits::default()
     };
     let mut world = World::new(config(limits), 5);

@@ -14,6 +14,7 @@ mod hostile_target;
 mod keys;
 mod layouts;
 mod raw;
+mod room;
 mod sockets;
 mod versions;
 mod world;

@@ -32,7 +32,7 @@ pub fn secrets() -> Secrets {
     }
 }
 
-fn host(nqn: &str, number: u32, role: Role) -> Arc<Host> {
+pub fn host(nqn: &str, number: u32, role: Role) -> Arc<Host> {
     Arc::new(Host {
         nqn: nqn.to_owned(),
         number,

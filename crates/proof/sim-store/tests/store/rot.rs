@@ -22,6 +22,7 @@ fn plan() -> Plan {
 
 #[test]
 fn what_rots_behind_a_stop_or_a_crash_is_told_and_nothing_else_is_lost() {
+    let mut uncertain = 0;
     for stop in STOPS {
         let mut met = MetRot::default();
         for seed in 0..amount(250, 20_000) {
@@ -29,6 +30,7 @@ fn what_rots_behind_a_stop_or_a_crash_is_told_and_nothing_else_is_lost() {
             let one = one.unwrap_or_else(|difference| panic!("{difference}"));
             met.lost += one.lost;
             met.damaged += one.damaged;
+            met.uncertain += one.uncertain;
             met.whole += one.whole;
         }
         println!("{stop:?}: {met:?}");
@@ -36,7 +38,9 @@ fn what_rots_behind_a_stop_or_a_crash_is_told_and_nothing_else_is_lost() {
         // Behind a clean stop directories have what heads of records have lost.
         let may_lose = stop != Stop::Clean;
         assert!(met.lost > 0 || !may_lose, "{stop:?}: {met:?}");
+        uncertain += met.uncertain;
     }
+    assert!(uncertain > 0, "no roll back rests on what is lost");
 }
 
 #[test]

@@ -13,6 +13,8 @@ use super::{VALUE_BYTES, WRITERS};
 pub enum Experiment {
     /// Durable puts.
     Durable,
+    /// Bytes that puts write, by how many are under way.
+    Amplified,
     /// Gets from flash.
     Flash,
     /// What versions cost.
@@ -114,7 +116,8 @@ impl KvArgs {
         let both = 2 * Self::store_bytes(self.version_values(), u64::from(self.large_keys));
         let rolled = Self::store_bytes(u64::from(self.roll_back_keys) * 25 / 10, 0);
         let collected = super::collected::needed_bytes(self);
-        let most = fill.max(both).max(collected);
+        let amplified = super::amplified::needed_bytes(self);
+        let most = fill.max(both).max(collected).max(amplified);
         let most = most.max(if self.runs(Experiment::Rolled) {
             rolled
         } else {

@@ -5,12 +5,13 @@
 //! but the newest version of a key is kept, so all that is overwritten may be collected. By default the store has some
 //! 120 segments: with fewer the reserve is more than its 3 %.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use erb_node::Answer;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::args::KvArgs;
+use super::disk::written_bytes;
 use super::local::{self, InProcess};
 use super::report::{Rounds, Row, ms, percentile};
 use super::versions::NOTHING;
@@ -54,12 +55,6 @@ fn room_bytes(args: &KvArgs, keys: u64) -> u64 {
 pub fn needed_bytes(args: &KvArgs) -> u64 {
     let bytes = args.full_bytes();
     bytes + room_bytes(args, bytes / RECORD_BYTES)
-}
-
-/// Bytes that this process has had written to disks.
-fn written_bytes() -> Result<u64> {
-    let io = procfs::process::Process::myself().and_then(|it| it.io());
-    Ok(io.context("/proc/self/io")?.write_bytes)
 }
 
 /// One of two stores, and what was measured of it.

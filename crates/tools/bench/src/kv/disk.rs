@@ -96,6 +96,12 @@ pub fn free_bytes(folder: &Path) -> Result<u64> {
     Ok(found.blocks_available() as u64 * found.fragment_size() as u64)
 }
 
+/// Bytes that this process has had written to disks.
+pub fn written_bytes() -> Result<u64> {
+    let io = procfs::process::Process::myself().and_then(|it| it.io());
+    Ok(io.context("/proc/self/io")?.write_bytes)
+}
+
 /// What the system says of how busy it is: tasks that run or wait for the disk, mean of a minute.
 pub fn load() -> f64 {
     use procfs::Current;

@@ -4,11 +4,12 @@
 //!
 //! - `args`: what is measured at which size; `disk`: the disk alone; `rocks`: db_bench; `node`: a node that runs, and
 //!   what its clients do; `local`: a store with no network before it.
-//! - `durable`, `flash`, `versions`, `collected`, `rolled`: the experiments; `report`: rows, table.
+//! - `durable`, `amplified`, `flash`, `versions`, `collected`, `rolled`: the experiments; `report`: rows, table.
 //!
 //! All that is compared runs in the same round, one after the other, and a ratio is that of a round. So what else the
 //! machine does meets both.
 
+mod amplified;
 mod args;
 mod collected;
 mod disk;
@@ -87,8 +88,9 @@ pub fn measure(args: &KvArgs) -> Result<KvReport> {
         folder,
         rows: Vec::new(),
     };
-    let all: [(Experiment, Measure); 5] = [
+    let all: [(Experiment, Measure); 6] = [
         (Experiment::Durable, durable::measure),
+        (Experiment::Amplified, amplified::measure),
         (Experiment::Flash, flash::measure),
         (Experiment::Versions, versions::measure),
         (Experiment::Collected, collected::measure),
