@@ -17,16 +17,19 @@ use erb_watch::Endpoint;
 use nix::fcntl::Flock;
 
 use crate::addr::RedisAddr;
+use crate::asked::{Asked, check_whose};
+use crate::begun::{Begun, RootLock};
 use crate::credentials::CredentialSource;
 use crate::journal::{JournalPlace, LateJournal, new_id};
 use crate::preflight::{
     check_answers, check_devices, check_kernel, check_listener, check_no_xdp, check_privileges,
-    check_redis, check_whose, check_write_rights, whose_listeners,
+    check_redis, check_write_rights,
 };
 use crate::privilege::{as_at_work, raise_reserve};
 use crate::rundir::{Notes, RunDir, is_bpffs, netns_inode};
+use crate::signals::Signals;
 use crate::takeover::{own_layout, take_over};
-use crate::{Error, Result, kmod, secret};
+use crate::{Error, Result, kmod, others, secret};
 
 /// What the user wants.
 #[derive(Clone, Debug)]
@@ -139,6 +142,7 @@ impl Boosted {
         if self.taken != Taken::Fresh {
             return;
         }
+        self.run_dir.note_withdraws();
         take_away(&self.run_dir.pins(), &self.notes.vlan_before());
         raise_reserve();
         if let Err(error) = self.run_dir.remove(self.notes.mounted) {
@@ -213,9 +217,6 @@ fn check(config: &BoostConfig) -> Result<Checked> {
         run_dir.check_not_cut_off()?;
     }
     let taken = run_dir.is_locked() || run_dir.has_pins();
-    if !taken {
-        check_no_xdp(&devices)?;
-    }
     let (redis, port) = check_redis(&config.redis, &config.credentials, config.port)?;
     // What is at work already needs a daemon, whatever Redis has become.
     if !taken && !config.anyway {
@@ -225,8 +226,13 @@ fn check(config: &BoostConfig) -> Result<Checked> {
         check_write_rights(&config.redis, &config.credentials)?;
     }
     check_listener(port)?;
-    let listeners = whose_listeners(&config.redis, &config.credentials, port)?;
+    let mut asked = Asked::connect(&config.redis, &config.credentials)?;
+    let listeners = asked.whose_listeners(port)?;
     check_whose(&config.redis, &listeners, port)?;
+    if !taken {
+        others::check(config, &run_dir, &mut asked)?;
+        check_no_xdp(&devices)?;
+    }
     Ok(Checked {
         journal_folder: journal_folder(config, first, port)?,
         devices,
@@ -246,16 +252,16 @@ fn check(config: &BoostConfig) -> Result<Checked> {
 
 /// Checks, then loads and attaches, or takes over what another daemon has at work or left at work.
 /// On error nothing is left changed.
-pub(crate) fn boost(config: &BoostConfig) -> Result<(Boosted, Links, Datapath)> {
+pub(crate) fn boost(config: &BoostConfig, signals: &Signals) -> Result<(Boosted, Links, Datapath)> {
     let mut checked = check(config)?;
+    signals.check()?;
     if checked.taken && clear_useless(&checked.run_dir)? {
         checked = check(config)?;
     }
     if checked.taken {
-        return take_over(config, checked);
+        return take_over(config, checked, signals);
     }
-    let lock = checked.run_dir.lock()?;
-    fresh(config, checked, lock)
+    fresh(config, checked, signals)
 }
 
 /// Takes away what no packet passes: what a boost that was killed has left before its notes were
@@ -277,12 +283,12 @@ fn clear_useless(run_dir: &RunDir) -> Result<bool> {
     Ok(true)
 }
 
-fn fresh(
-    config: &BoostConfig,
-    checked: Checked,
-    lock: Flock<File>,
-) -> Result<(Boosted, Links, Datapath)> {
-    let run_dir = checked.run_dir.clone();
+/// The lock, the bpffs and the note that a boost begins, if no other boost of this Redis is there.
+fn begin(config: &BoostConfig, checked: &Checked) -> Result<(Flock<File>, Undo)> {
+    let _one_begins = RootLock::take();
+    others::check_directories(config, &checked.run_dir)?;
+    let run_dir = &checked.run_dir;
+    let lock = run_dir.lock()?;
     let mut undo = Undo {
         run_dir: run_dir.clone(),
         mounted: false,
@@ -290,6 +296,24 @@ fn fresh(
         armed: true,
     };
     undo.mounted = run_dir.mount_pins()?;
+    run_dir.note_begun(&Begun {
+        pid: std::process::id(),
+        devices: config.devices.clone(),
+        redis: config.redis.to_string(),
+        port: checked.port,
+        netns: netns_inode()?,
+        withdraws: false,
+    })?;
+    Ok((lock, undo))
+}
+
+fn fresh(
+    config: &BoostConfig,
+    checked: Checked,
+    signals: &Signals,
+) -> Result<(Boosted, Links, Datapath)> {
+    let (lock, mut undo) = begin(config, &checked)?;
+    let run_dir = checked.run_dir.clone();
     let pins = run_dir.pins();
     let options = LoadOptions {
         sizes: checked.sizes,
@@ -303,6 +327,7 @@ fn fresh(
         hash: random_secret()?,
     };
     load_programs(&pins, &options, &config.programs)?;
+    signals.check()?;
     for device in &checked.devices {
         undo.vlan.push((device.clone(), vlan_offload_off(device)?));
     }
@@ -310,11 +335,34 @@ fn fresh(
     let attached: Vec<Attached> = checked
         .devices
         .iter()
-        .map(|device| links.boost(device, config.tiers))
-        .collect::<erb_datapath::Result<_>>()?;
+        .map(|device| {
+            signals.check()?;
+            Ok(links.boost(device, config.tiers)?)
+        })
+        .collect::<Result<_>>()?;
     links.cover()?;
     let datapath = Datapath::open(&pins, checked.devices[0].ifindex)?;
-    let notes = Notes {
+    signals.check()?;
+    let notes = notes(config, checked, &undo, attached)?;
+    run_dir.write_notes(&notes)?;
+    undo.armed = false;
+    let boosted = Boosted {
+        run_dir,
+        _lock: lock,
+        notes,
+        taken: Taken::Fresh,
+    };
+    Ok((boosted, links, datapath))
+}
+
+/// What is to be known of what was attached.
+fn notes(
+    config: &BoostConfig,
+    checked: Checked,
+    undo: &Undo,
+    attached: Vec<Attached>,
+) -> Result<Notes> {
+    Ok(Notes {
         attached,
         vlan: undo.vlan.iter().map(|(_, vlan)| *vlan).collect(),
         redis: config.redis.to_string(),
@@ -329,16 +377,7 @@ fn fresh(
         mounted: undo.mounted,
         build: config.programs.build().to_owned(),
         layout: own_layout(),
-    };
-    run_dir.write_notes(&notes)?;
-    undo.armed = false;
-    let boosted = Boosted {
-        run_dir,
-        _lock: lock,
-        notes,
-        taken: Taken::Fresh,
-    };
-    Ok((boosted, links, datapath))
+    })
 }
 
 /// Takes back what a boost that failed half-way has changed.
@@ -354,6 +393,7 @@ impl Drop for Undo {
         if !self.armed {
             return;
         }
+        self.run_dir.note_withdraws();
         take_away(&self.run_dir.pins(), &self.vlan);
         if let Err(error) = self.run_dir.remove(self.mounted) {
             tracing::error!("{error}");

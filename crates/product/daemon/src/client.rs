@@ -26,8 +26,8 @@ const ENDING_LOOK: Duration = Duration::from_millis(20);
 /// Sends one request to the daemon and returns its answer.
 ///
 /// # Errors
-/// [`Error::NotBoosted`] if no daemon listens, [`Error::NoAnswer`] if it does not answer, [`Error::Stuck`] if it was
-/// killed and cannot end.
+/// [`Error::NotBoosted`] if no daemon listens, [`Error::UnderWay`] if one begins, [`Error::NoAnswer`] if it does not answer,
+/// [`Error::Stuck`] if it was killed and cannot end.
 pub fn request<T: DeserializeOwned>(run_dir: &RunDir, request: &Request) -> Result<T> {
     request_within(run_dir, request, ANSWER_MAX)
 }
@@ -45,7 +45,7 @@ pub(crate) fn request_within<T: DeserializeOwned>(
     let mut stream = UnixStream::connect(run_dir.socket()).map_err(|error| match error.kind() {
         ErrorKind::PermissionDenied => run_dir.not_permitted(),
         ErrorKind::WouldBlock => no_answer("has too much to do to take a request".to_owned()),
-        _ => Error::NotBoosted(run_dir.path().to_path_buf()),
+        _ => run_dir.unreached(),
     })?;
     let mut line = serde_json::to_vec(request).map_err(|error| no_answer(error.to_string()))?;
     line.push(b'\n');

@@ -2,7 +2,6 @@
 //! The daemon's one thread: it waits for Redis, for signals, for clients of the control socket and
 //! for the time that [`erb_redis::Core`] names, and lets the core decide.
 
-use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +15,6 @@ use erb_report::{ConnLine, HotKeys, Status};
 use erb_watch::details::Detail;
 use erb_watch::{Asker, Endpoint};
 use nix::poll::{PollFd, PollFlags, ppoll};
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::time::TimeSpec;
 
 use crate::boost::{BoostConfig, Boosted, MetricsConfig, Taken, boost};
@@ -29,8 +26,9 @@ use crate::machine::{Kernel, Linux};
 use crate::replicas::Replicas;
 use crate::rundir::{Notes, RunDir};
 use crate::server::{Request, Server};
+use crate::signals::Signals;
 use crate::tiers::TierWatch;
-use crate::{Error, Result, service};
+use crate::{Error, Result, others, service};
 
 /// What there is to do, besides what the clock asks for.
 #[derive(Clone, Copy, Default)]
@@ -70,7 +68,7 @@ pub struct Daemon {
     details: bool,
     /// Until they are.
     metrics: Option<Endpoint>,
-    signals: SignalFd,
+    signals: Signals,
     wakes: WakeRing,
     devices: DeviceWatch,
     /// None: nothing is kept on a disk, or it does not run yet.
@@ -128,6 +126,28 @@ fn metrics_free(metrics: Option<&Endpoint>, taken: Taken) -> Result<()> {
     }
 }
 
+/// What a daemon needs besides its data path; and no signal has come that takes it back.
+fn parts(
+    config: &BoostConfig,
+    boosted: &Boosted,
+    loaded: &Datapath,
+    metrics: Option<&Endpoint>,
+    signals: &Signals,
+) -> Result<(Server, Rings, DeviceWatch)> {
+    let keeps_all = config.journal_all
+        && config.journal_sink == JournalSink::Daemon
+        && boosted.notes.journal_folder.is_some();
+    metrics_free(metrics, boosted.taken)?;
+    let server = Server::bind(&boosted.run_dir)?;
+    let rings = Rings::of(boosted, loaded, keeps_all)?;
+    let devices = DeviceWatch::open()?;
+    // What was at work before stays so.
+    if boosted.taken == Taken::Fresh {
+        signals.check()?;
+    }
+    Ok((server, rings, devices))
+}
+
 /// What a write costs Redis beyond its own work is least with it, but nothing else depends on it.
 fn gatherer() -> Option<Nagle> {
     let told = |error: &_| tracing::info!("Redis will send each report by itself: {error}");
@@ -139,26 +159,19 @@ impl Daemon {
     /// [`Self::run`].
     ///
     /// # Errors
-    /// Any [`Error`]; then nothing was changed.
+    /// Any [`Error`]; then nothing was changed. [`Error::Interrupted`] if a signal came meanwhile.
     pub fn start(config: &BoostConfig) -> Result<Self> {
+        let signals = Signals::take_over()?;
         let metrics = config
             .metrics
             .as_ref()
             .map(MetricsConfig::bind)
             .transpose()?;
-        let (boosted, links, loaded) = boost(config)?;
-        let keeps_all = config.journal_all
-            && config.journal_sink == JournalSink::Daemon
-            && boosted.notes.journal_folder.is_some();
-        let made = metrics_free(metrics.as_ref(), boosted.taken)
-            .and_then(|()| Server::bind(&boosted.run_dir))
-            .and_then(|server| Ok((server, Rings::of(&boosted, &loaded, keeps_all)?)))
-            .and_then(|(server, rings)| Ok((server, rings, signals()?)))
-            .and_then(|(server, rings, signals)| {
-                Ok((server, rings, signals, DeviceWatch::open()?))
-            });
+        let (boosted, links, loaded) = boost(config, &signals)?;
+        let made = parts(config, &boosted, &loaded, metrics.as_ref(), &signals);
         match made {
-            Ok((server, rings, signals, devices)) => {
+            Ok((server, rings, devices)) => {
+                boosted.run_dir.end_begun();
                 // A former daemon may have wanted to hear of keys.
                 loaded.control().set_heat(0);
                 loaded.control().set_sampling(config.timing.into());
@@ -248,6 +261,9 @@ impl Daemon {
             self.kept.take(),
         )?;
         self.replicas = self.ask_for_replicas()?;
+        if let Some(unseen) = self.unseen_ways() {
+            tracing::warn!("{unseen}");
+        }
         service::is_ready();
         loop {
             guard.beat(self.core.machine().monotonic_ns());
@@ -377,11 +393,7 @@ impl Daemon {
         }
         let any = |fds: &[PollFd<'_>]| fds.iter().any(|fd| fd.any().unwrap_or(true));
         Ok(Ready {
-            signal: any(&fds[..1])
-                && self
-                    .signals
-                    .read_signal()
-                    .is_ok_and(|found| found.is_some()),
+            signal: any(&fds[..1]) && self.signals.asks(),
             wanted: any(&fds[1..2]),
             // What lies in the ring of packets that wait, each turn takes.
             devices: any(&fds[3..4]),
@@ -412,15 +424,8 @@ fn detailed(run_dir: RunDir) -> impl Fn(Detail) -> std::result::Result<serde_jso
 }
 
 fn settings(config: &BoostConfig, boosted: &Boosted) -> Settings {
-    let name = boosted
-        .run_dir
-        .path()
-        .file_name()
-        .unwrap_or_default()
-        .to_string_lossy();
     Settings {
-        // A client name has no blanks.
-        feed_name: format!("erb-feed:{}", name.replace(char::is_whitespace, "_")),
+        feed_name: others::feed_name(&boosted.run_dir),
         redis: config.redis.to_string(),
         port: boosted.notes.port,
         pieces: Pieces::default(),
@@ -432,14 +437,4 @@ fn settings(config: &BoostConfig, boosted: &Boosted) -> Settings {
 
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// SIGTERM and SIGINT as a descriptor.
-fn signals() -> Result<SignalFd> {
-    let mut set = SigSet::empty();
-    set.add(Signal::SIGTERM);
-    set.add(Signal::SIGINT);
-    set.thread_block()
-        .and_then(|()| SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC))
-        .map_err(|error| Error::io("could not take over signals")(io::Error::from(error)))
 }

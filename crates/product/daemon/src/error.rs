@@ -64,6 +64,15 @@ pub enum Error {
     /// Another daemon holds the run directory.
     #[error("already boosted: a daemon is at work in {0}; `erb detach` it first")]
     AlreadyBoosted(PathBuf),
+    /// A boost begins in that run directory, or is taken back.
+    #[error("{0}")]
+    UnderWay(String),
+    /// Another boost of the same Redis is at work, or was left at work.
+    #[error("{0}")]
+    OtherBoost(String),
+    /// A signal came while a boost began.
+    #[error("interrupted by signal {0} ({name}): what this boost had changed was taken back", name = signal_name(.0))]
+    Interrupted(u8),
     /// A daemon was killed, and does not end.
     #[error(
         "the daemon of {run_dir} was killed and cannot end: process {pid} is in uninterruptible sleep, and holds \
@@ -167,4 +176,9 @@ impl Error {
             reason: reason.into(),
         }
     }
+}
+
+fn signal_name(number: &u8) -> &'static str {
+    nix::sys::signal::Signal::try_from(i32::from(*number))
+        .map_or("not known", |signal| signal.as_str())
 }

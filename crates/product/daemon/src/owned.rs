@@ -11,8 +11,8 @@ use crate::mounts::{self, mounts};
 use crate::rundir::{MOUNT_SOURCE, RunDir};
 
 impl RunDir {
-    /// Whether a boost has made it: it has notes, pins or a bpffs of ERB's; or nothing but a lock, as
-    /// a boost has left it that was killed at its begin.
+    /// Whether a boost has made it: it has notes, pins or a bpffs of ERB's; or nothing but a lock and
+    /// what it has begun, as a boost has left it that was killed at its begin.
     #[must_use]
     pub fn is_erbs(&self) -> bool {
         self.notes().is_ok() || self.has_pins() || self.pins_are_own() || self.is_just_begun()
@@ -38,6 +38,7 @@ impl RunDir {
                 b"lock" | b"boost.lock" | b"trace.lock" => {
                     found.is_file() && found.len() == 0 && made(&found, 0o600)
                 }
+                b"begun.json" | b"begun.new" => found.is_file() && made(&found, 0o600),
                 b"bpf" => found.is_dir() && is_empty(&entry.path()),
                 _ => false,
             })

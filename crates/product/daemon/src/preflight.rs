@@ -8,18 +8,18 @@ use std::time::{Duration, Instant};
 use caps::{CapSet, Capability};
 use erb_abi::DEVICES_MAX;
 use erb_datapath::{Device, check_layers, foreign_xdp};
-use erb_redis::resp::{Frame, RespStream, error, pairs, text};
+use erb_redis::resp::{Frame, RespStream, error, pairs};
 use erb_redis::rights::{
     Credentials, DEFAULT_USER, RIGHTS, WRITE_RIGHTS, advice, is_unknown, lacks_right, missing,
 };
-use erb_redis::{Listener, RedisState, TRIAL, Whose, is_listed, parse_clients, reached_at};
+use erb_redis::{RedisState, TRIAL};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::addr::RedisAddr;
 use crate::credentials::CredentialSource;
 use crate::machine::Connection;
 use crate::privilege::as_at_work;
-use crate::sockets::{listeners, listens_on, local_addresses};
+use crate::sockets::listens_on;
 use crate::{Error, Result};
 
 /// Oldest kernel that the programs are tried on (Debian 13's).
@@ -365,72 +365,6 @@ pub fn check_listener(port: u16) -> Result<()> {
     } else {
         Err(Error::NoListener(port))
     }
-}
-
-/// Turns of Redis's loop in which it accepts a connection that waits.
-const ACCEPT_TURNS: u32 = 3;
-
-/// Whose the sockets are that listen on the port: Redis lists the connections that it has accepted.
-/// What cannot be told is not known.
-///
-/// # Errors
-/// As [`check_redis`].
-pub fn whose_listeners(
-    address: &RedisAddr,
-    source: &CredentialSource,
-    port: u16,
-) -> Result<Vec<(Listener, Whose)>> {
-    let credentials = as_at_work(|| source.read())?;
-    let failed = |error: std::io::Error| Error::Redis {
-        address: address.to_string(),
-        reason: silent(&error),
-    };
-    let found = listeners(port)?;
-    let local: Vec<_> = local_addresses()?.into_iter().collect();
-    let probe = |listener: &Listener| {
-        let tries = reached_at(&found, listener, &local).into_iter();
-        let mut made = tries.filter_map(|ip| {
-            let made = Connection::unasked(&RedisAddr::Tcp((ip, port).into())).ok()?;
-            Some((made.pair()?, made))
-        });
-        made.next()
-    };
-    let probes: Vec<_> = found.iter().map(probe).collect();
-    let mut stream = Connection::unasked(address)
-        .map(RespStream::new)
-        .map_err(failed)?;
-    let hello = Credentials::hello(credentials.as_ref());
-    ask(&mut stream, &[&hello]).map_err(failed)?;
-    let mut list = Vec::new();
-    for _ in 0..ACCEPT_TURNS {
-        let answer = ask(&mut stream, &[&[b"CLIENT", b"LIST"]]).map_err(failed)?;
-        let words = text(&answer[0]).map(|words| String::from_utf8_lossy(words).into_owned());
-        list = parse_clients(&words.unwrap_or_default());
-    }
-    let whose = |probe: &Option<_>| match probe {
-        Some((pair, _)) if is_listed(&list, pair) => Whose::Redis,
-        Some(_) if !list.is_empty() => Whose::Other,
-        _ => Whose::Unknown,
-    };
-    let whose: Vec<Whose> = probes.iter().map(whose).collect();
-    Ok(found.into_iter().zip(whose).collect())
-}
-
-/// Checks that one of them is Redis's, or may be.
-///
-/// # Errors
-/// [`Error::Redis`] if another server has the port.
-pub fn check_whose(address: &RedisAddr, listeners: &[(Listener, Whose)], port: u16) -> Result<()> {
-    if listeners.iter().any(|(_, whose)| *whose != Whose::Other) {
-        return Ok(());
-    }
-    Err(Error::Redis {
-        address: address.to_string(),
-        reason: format!(
-            "does not listen on port {port} of this network namespace, where another server does: \
-             correct --port, or boost where redis-server runs (`ip netns exec NAME erb boost ...`)"
-        ),
-    })
 }
 
 /// Sends commands and waits for their replies.

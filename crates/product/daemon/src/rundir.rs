@@ -6,6 +6,7 @@
 //! RUN_DIR/boost.lock   held by who takes over or replaces what is at work
 //! RUN_DIR/trace.lock   held while somebody traces
 //! RUN_DIR/control.sock the daemon's socket, mode 0600
+//! RUN_DIR/begun.json   which boost begins, or is taken back: until there is a socket
 //! RUN_DIR/notes.json   what was changed and must be put back
 //! RUN_DIR/log          messages of a background daemon
 //! RUN_DIR/bpf/         a bpffs of its own: maps, programs, links
@@ -25,6 +26,7 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::statfs::{FsType, statfs};
 
+use crate::begun::{self, RootLock};
 use crate::{Error, Result, holder, mounts, proc};
 
 /// Who looks whether the lock is free holds it for a moment: it is tried again as often, so far apart.
@@ -170,12 +172,20 @@ impl RunDir {
     /// [`Error::Privilege`] if they may not be looked for.
     pub fn all_here() -> Result<Vec<Self>> {
         let netns = netns_inode()?;
-        let mut all = Self::all_in(Path::new(RUN_ROOT))?;
+        let mut all = Self::all()?;
         all.retain(|one| one.is_of(netns));
         Ok(all)
     }
 
     /// All boosts in the default places, by name.
+    ///
+    /// # Errors
+    /// [`Error::Privilege`] if they may not be looked for.
+    pub(crate) fn all() -> Result<Vec<Self>> {
+        Self::all_in(Path::new(RUN_ROOT))
+    }
+
+    /// The same of another place.
     fn all_in(root: &Path) -> Result<Vec<Self>> {
         if fs::read_dir(root).is_err_and(|error| error.kind() == ErrorKind::PermissionDenied) {
             return Err(Self::new(root).not_permitted());
@@ -265,7 +275,7 @@ impl RunDir {
         let until = Instant::now() + CUT_OFF_AFTER;
         loop {
             let pid = holder::holder(Path::new("/proc"), &self.path.join("lock"))?;
-            if UnixStream::connect(self.socket()).is_ok() {
+            if self.begun().is_some() || UnixStream::connect(self.socket()).is_ok() {
                 return None;
             }
             if Instant::now() >= until {
@@ -278,8 +288,9 @@ impl RunDir {
     /// Refuses to work on a directory with a daemon that cannot be spoken to.
     ///
     /// # Errors
-    /// [`Error::CutOff`] if there is such.
+    /// [`Error::UnderWay`] if it begins, or is taken back; [`Error::CutOff`] if it is at work.
     pub(crate) fn check_not_cut_off(&self) -> Result<()> {
+        self.check_not_begun()?;
         match self.cut_off() {
             Some(pid) => Err(Error::CutOff {
                 run_dir: self.path.clone(),
@@ -291,6 +302,9 @@ impl RunDir {
 
     /// Why the lock is not to be had.
     pub(crate) fn taken(&self) -> Error {
+        if let Err(under_way) = self.check_not_begun() {
+            return under_way;
+        }
         let Some(stuck) = holder::stuck(Path::new("/proc"), &self.path.join("lock")) else {
             return Error::AlreadyBoosted(self.path.clone());
         };
@@ -437,10 +451,12 @@ impl RunDir {
         for name in [
             "control.sock",
             "notes.new",
+            begun::UNFINISHED,
             "log",
             "boost.lock",
             "trace.lock",
             "notes.json", // they prove whose the rest is
+            begun::FILE,
             "lock",
         ] {
             // What was never made need not go.
@@ -450,7 +466,7 @@ impl RunDir {
             // A bpffs of somebody else's mounting stays, and its folder with it.
             let _ = fs::remove_dir(&pins);
             let _ = fs::remove_dir(&self.path);
-            let _ = fs::remove_dir(RUN_ROOT);
+            RootLock::tidy();
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The kernel's TCP sockets in the caller's network namespace, through sock_diag.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use erb_redis::{Listener, TcpPair, Traffic};
@@ -16,6 +16,7 @@ use netlink_packet_sock_diag::inet::{
 };
 use netlink_sys::protocols::NETLINK_SOCK_DIAG;
 use netlink_sys::{Socket, SocketAddr as NetlinkAddr};
+use nix::net::if_::InterfaceFlags;
 
 use crate::{Error, Result};
 
@@ -183,6 +184,25 @@ pub fn local_addresses() -> Result<HashSet<IpAddr>> {
         } else if let Some(v6) = address.as_sockaddr_in6() {
             found.insert(IpAddr::V6(v6.ip()));
         }
+    }
+    Ok(found)
+}
+
+/// Devices of this namespace that are up, each with its addresses.
+///
+/// # Errors
+/// [`Error::Io`] if the kernel does not list them.
+pub fn device_addresses() -> Result<BTreeMap<String, Vec<IpAddr>>> {
+    let all = nix::ifaddrs::getifaddrs().map_err(Error::io("could not list the addresses"))?;
+    let mut found: BTreeMap<String, Vec<IpAddr>> = BTreeMap::new();
+    for entry in all.filter(|entry| entry.flags.contains(InterfaceFlags::IFF_UP)) {
+        let addresses = found.entry(entry.interface_name).or_default();
+        let Some(address) = entry.address else {
+            continue;
+        };
+        let v4 = address.as_sockaddr_in().map(|v4| IpAddr::V4(v4.ip()));
+        let v6 = || address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip()));
+        addresses.extend(v4.or_else(v6));
     }
     Ok(found)
 }

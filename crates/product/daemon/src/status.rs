@@ -13,7 +13,7 @@ use crate::clock::monotonic_ns;
 use crate::daemon::{Daemon, FillClient};
 use crate::rundir::{Notes, RunDir};
 use crate::server::Request;
-use crate::{Error, Result, log, report};
+use crate::{Error, Result, log, report, sockets, ways};
 
 /// Why nothing is answered without a daemon, and the ways out.
 const DEAD: &str = "the daemon is dead: `erb boost` with the same arguments adopts what is there, `erb detach` takes \
@@ -240,8 +240,24 @@ impl Daemon {
             status.redis.timeout_s = state.timeout_s;
         }
         status.notes.extend(unseen);
+        status.notes.extend(self.unseen_ways());
         status.notes.extend(log::trouble());
         Ok(status)
+    }
+}
+
+impl Daemon {
+    /// What is to be said of ways to Redis that pass no boosted device; what cannot be looked at is told by other means.
+    pub(crate) fn unseen_ways(&self) -> Option<String> {
+        let strangers = self.core.listeners();
+        let strangers = strangers.filter(|(_, whose, _)| *whose == Whose::Other);
+        let strangers: Vec<_> = strangers.map(|(address, ..)| address).collect();
+        let notes = &self.boosted.notes;
+        let mut listeners = sockets::listeners(notes.port).ok()?;
+        listeners.retain(|listener| !strangers.contains(&listener.address));
+        let boosted = notes.devices().into_iter().map(|device| device.name);
+        let boosted: Vec<String> = boosted.collect();
+        ways::told(&ways::unseen_now(&listeners, &boosted).ok()?)
     }
 }
 
@@ -333,8 +349,8 @@ fn base_status(
 /// The report when no daemon answers but programs are still at work.
 ///
 /// # Errors
-/// [`Error::NotBoosted`] if there are none, [`Error::LeftBehind`] if a boost was interrupted, [`Error::CutOff`] if a
-/// daemon is there that cannot be spoken to.
+/// [`Error::NotBoosted`] if there are none, [`Error::UnderWay`] if a boost begins or is taken back, [`Error::LeftBehind`] if
+/// one was interrupted, [`Error::CutOff`] if a daemon is there that cannot be spoken to.
 pub fn status_without_daemon(run_dir: &RunDir) -> Result<Status> {
     run_dir.check_not_cut_off()?;
     let notes = run_dir.notes();

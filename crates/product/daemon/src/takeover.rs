@@ -27,7 +27,8 @@ use crate::client::request_within;
 use crate::journal::new_id;
 use crate::rundir::{Notes, RunDir, netns_inode};
 use crate::server::Request;
-use crate::{Error, Result};
+use crate::signals::Signals;
+use crate::{Error, Result, others};
 
 /// Time that a running daemon has to answer and to end.
 const HAND_OVER_MAX: Duration = Duration::from_secs(5);
@@ -44,6 +45,7 @@ pub(crate) fn own_layout() -> String {
 pub(crate) fn take_over(
     config: &BoostConfig,
     checked: Checked,
+    signals: &Signals,
 ) -> Result<(Boosted, Links, Datapath)> {
     let Checked {
         devices,
@@ -53,6 +55,7 @@ pub(crate) fn take_over(
         journal_folder,
         ..
     } = checked;
+    run_dir.check_not_begun()?;
     let _turn = run_dir.turn()?;
     if run_dir.is_locked() && !run_dir.has_notes() {
         // Another boost is in its first moments.
@@ -61,6 +64,8 @@ pub(crate) fn take_over(
     let noted = run_dir.notes()?;
     check_same(&run_dir, &noted, &devices, port)?;
     check_mode(&run_dir, &noted, sizes)?;
+    // What is at work needs a daemon all the same.
+    others::warn(config, &run_dir);
     let pins = run_dir.pins();
     let links = Links::new(&pins);
     let own = config.programs.build();
@@ -74,12 +79,7 @@ pub(crate) fn take_over(
         let sizes = noted_sizes(&noted)?;
         stage(&pins, sizes, config.journal_sink, &config.programs)?;
     }
-    let lock = if alive {
-        hand_over(&run_dir)
-    } else {
-        run_dir.lock()
-    };
-    let lock = lock.inspect_err(|_| unstage(&pins))?;
+    let lock = take_lock(&run_dir, alive, signals).inspect_err(|_| unstage(&pins))?;
     // The old daemon may have detached before it was asked: then nothing but the lock is there.
     let mut notes = match run_dir.notes() {
         Ok(notes) => notes,
@@ -89,6 +89,8 @@ pub(crate) fn take_over(
             return Err(error);
         }
     };
+    // Of a boost that was killed when it was as good as at work.
+    run_dir.end_begun();
     if replace {
         replace_programs(config, &run_dir, &mut notes)?;
     }
@@ -199,19 +201,15 @@ fn warn_of_what_stays(config: &BoostConfig, notes: &Notes, sizes: Sizes) {
 
 /// What is at work must be what is wanted, and of a build that this one can go on with.
 fn check_same(run_dir: &RunDir, notes: &Notes, devices: &[Device], port: u16) -> Result<()> {
-    if notes.devices() != devices || notes.port != port || notes.netns != netns_inode()? {
-        let noted: Vec<String> = notes
-            .devices()
-            .into_iter()
-            .map(|device| device.name)
-            .collect();
+    if notes.netns != netns_inode()? {
         return Err(Error::Usage(format!(
-            "what is at work in {} was boosted with other devices, port or namespace ({}, port \
-             {}): boost with the same, or `erb detach` first",
-            run_dir.path().display(),
-            noted.join(", "),
-            notes.port
+            "what is at work in {} was boosted in another network namespace: give another --run-dir, or `erb detach` there \
+             first (`ip netns exec NAME erb detach`)",
+            run_dir.path().display()
         )));
+    }
+    if notes.devices() != devices || notes.port != port {
+        return Err(others::other_devices(run_dir, notes, devices, port));
     }
     if notes.layout != own_layout() {
         return Err(erb_datapath::Error::OtherLayout {
@@ -250,6 +248,15 @@ fn noted_sizes(notes: &Notes) -> Result<Sizes> {
         table: TableSize::of(notes.connections, u64::MAX)?,
         log_rings: notes.log_rings,
     })
+}
+
+/// The lock of a daemon that ends for it, or is dead. With it there is no way back: what was at work stays so.
+fn take_lock(run_dir: &RunDir, alive: bool, signals: &Signals) -> Result<Flock<File>> {
+    signals.check()?;
+    match alive {
+        true => hand_over(run_dir),
+        false => run_dir.lock(),
+    }
 }
 
 /// Asks the running daemon to end and waits for its lock.

@@ -3,7 +3,8 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use erb_daemon::log::{self, Log};
 use erb_daemon::proc::is_there;
 use erb_daemon::{
     Allowed, BoostConfig, Daemon, Error, JournalPlace, Notes, Request, Result, RunDir, STATE_ROOT,
-    Taken, drop_privileges, enter_base_mount_namespace, request,
+    Taken, WITHDRAW, drop_privileges, enter_base_mount_namespace, request,
 };
 use erb_datapath::{
     AttachMode, Attached, JournalSink, Programs, VlanOffload, WantedTiers, other_end, parse_bytes,
@@ -26,6 +27,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::args::{BoostArgs, Mode, Tier};
 use crate::exit;
+use crate::interrupt::{self, Interrupt};
 use crate::journal_args::{JournalMode, SinkArg};
 use crate::show::mention;
 
@@ -48,6 +50,8 @@ enum Announcement {
         report: String,
         run_dir: PathBuf,
         pid: u32,
+        /// Nothing was at work before.
+        fresh: bool,
     },
     Failed {
         error: String,
@@ -66,18 +70,24 @@ pub fn run(args: &BoostArgs) -> Result<ExitCode> {
     }
     // Cheap mistakes are found without a second process.
     config(args)?;
+    let interrupt = Interrupt::watch()?;
     let mut daemon = spawn(args)?;
-    let mut line = String::new();
-    if let Some(output) = daemon.stdout.take() {
-        BufReader::new(output)
-            .read_line(&mut line)
-            .map_err(Error::io("could not hear how the daemon started"))?;
-    }
+    let mut by = None;
+    let line = match daemon.stdout.take() {
+        Some(output) => interrupt.line(output, |number| {
+            if by.replace(number).is_none() {
+                withdraw(args, &daemon);
+            }
+        }),
+        None => Ok(String::new()),
+    };
+    let line = line.map_err(Error::io("could not hear how the daemon started"))?;
     match serde_json::from_str(&line) {
         Ok(Announcement::Started {
             report,
             run_dir,
             pid,
+            fresh,
         }) => {
             if is_reload(args) {
                 // Who is not heard is no worse off than before: the daemon works.
@@ -85,43 +95,93 @@ pub fn run(args: &BoostArgs) -> Result<ExitCode> {
             }
             mention(&report);
             // Of a reload it is no child: its parent ended at once.
-            let ended = || match is_reload(args) {
+            let mut ended = || match is_reload(args) {
                 true => (!is_there(pid)).then(|| "has ended".to_owned()),
                 false => ended(&mut daemon),
             };
-            match wait_until_serving(&RunDir::new(&run_dir), ended) {
-                Ok(said) => {
-                    mention(&format!("{said}\n"));
-                    Ok(ExitCode::SUCCESS)
-                }
-                Err(why) => {
-                    eprintln!("error: {why}");
-                    Ok(ExitCode::from(exit::FAILED))
-                }
+            let served = match by {
+                Some(number) => Err(Unserved::Interrupted(number)),
+                None => wait_until_serving(&RunDir::new(&run_dir), &mut ended, || interrupt.take()),
+            };
+            Ok(match served {
+                Err(Unserved::Interrupted(number)) if fresh => interrupt.detach(pid, number, ended),
+                served => told(served, pid),
+            })
+        }
+        Ok(Announcement::Failed { error, code }) => Ok(match by {
+            // By what this process has told it.
+            Some(number) if code > exit::BY_SIGNAL => interrupt::taken_back(number),
+            _ => {
+                eprintln!("error: {error}");
+                ExitCode::from(code)
             }
-        }
-        Ok(Announcement::Failed { error, code }) => {
-            eprintln!("error: {error}");
-            Ok(ExitCode::from(code))
-        }
+        }),
         Err(_) => {
             let status = daemon
                 .wait()
                 .map_err(Error::io("could not wait for the daemon"))?;
+            // So early that nothing had begun.
+            if let Some(number) = by.filter(|_| status.signal() == Some(WITHDRAW as i32)) {
+                return Ok(interrupt::taken_back(number));
+            }
             eprintln!("error: the daemon ended while starting ({status})");
             Ok(ExitCode::from(exit::FAILED))
         }
     }
 }
 
+/// Says what came of the wait for a daemon that goes on.
+fn told(served: std::result::Result<String, Unserved>, pid: u32) -> ExitCode {
+    match served {
+        Ok(said) => {
+            mention(&format!("{said}\n"));
+            ExitCode::SUCCESS
+        }
+        Err(Unserved::Ended(why)) => {
+            eprintln!("error: {why}");
+            ExitCode::from(exit::FAILED)
+        }
+        Err(Unserved::Interrupted(number)) => {
+            eprintln!(
+                "error: interrupted by signal {number}: what was at work before goes on, with process {pid}; `erb detach` \
+                 takes it away"
+            );
+            interrupt::code(number)
+        }
+    }
+}
+
+/// Asks a daemon that begins to take back what it has done. One that goes on with what was at work does not hear it.
+fn withdraw(args: &BoostArgs, daemon: &Child) {
+    eprintln!(
+        "interrupted: what has begun is taken back when the step that is under way is done, which may take some seconds"
+    );
+    if !is_reload(args) {
+        interrupt::signal(daemon.id(), WITHDRAW);
+    }
+}
+
+/// Why nobody waits any more until a daemon serves.
+#[derive(Debug)]
+enum Unserved {
+    /// It has ended, and so.
+    Ended(String),
+    /// A signal of this number came.
+    Interrupted(u8),
+}
+
 /// Waits until new connections can be answered; says so, or why not yet. What `ended` says is how the daemon has ended
-/// meanwhile.
+/// meanwhile, what `interrupted` says is the number of a signal.
 fn wait_until_serving(
     run_dir: &RunDir,
     mut ended: impl FnMut() -> Option<String>,
-) -> std::result::Result<String, String> {
+    mut interrupted: impl FnMut() -> Option<u8>,
+) -> std::result::Result<String, Unserved> {
     let until = Instant::now() + SERVING_MAX;
     loop {
+        if let Some(number) = interrupted() {
+            return Err(Unserved::Interrupted(number));
+        }
         let why_not = match request::<Status>(run_dir, &Request::Status) {
             Ok(status) if status.serving && status.admitting => {
                 return Ok(with_notes("serving", &status.notes));
@@ -129,12 +189,12 @@ fn wait_until_serving(
             Ok(status) => with_notes(&not_yet(&status.not_serving.join("; ")), &status.notes),
             Err(error) => match ended() {
                 Some(how) => {
-                    return Err(format!(
+                    return Err(Unserved::Ended(format!(
                         "the daemon {how} after it had begun: its log ({} unless --log names another) may say why, \
                          `erb status` what it left at work; `erb boost` with the same arguments goes on with that, \
                          `erb detach` takes it away",
                         run_dir.log().display()
-                    ));
+                    )));
                 }
                 None => not_yet(&error.to_string()),
             },
@@ -274,6 +334,10 @@ fn journal(args: &BoostArgs) -> Result<Option<JournalPlace>> {
 }
 
 fn run_daemon(args: &BoostArgs) -> ExitCode {
+    if args.announce {
+        // Ctrl-C is for the process that started it. Fails only for a process group leader, which a spawned child is not.
+        let _ = nix::unistd::setsid();
+    }
     begin_log(args);
     let started = start(args).and_then(|daemon| match settle(args, &daemon) {
         Ok(()) => Ok(daemon),
@@ -350,6 +414,7 @@ fn settle(args: &BoostArgs, daemon: &Daemon) -> Result<()> {
         report,
         run_dir: daemon.run_dir().to_path_buf(),
         pid: std::process::id(),
+        fresh: daemon.taken() == Taken::Fresh,
     })?;
     silence_output()
 }
@@ -369,10 +434,8 @@ fn announce(announcement: &Announcement) -> Result<()> {
         .map_err(Error::io("could not announce the start"))
 }
 
-/// A session of its own and the log instead of the terminal.
+/// The log instead of the terminal.
 fn leave_terminal(args: &BoostArgs, run_dir: &Path) -> Result<()> {
-    // Fails only for a process group leader, which a spawned child is not.
-    let _ = nix::unistd::setsid();
     if is_journaled(args) {
         return Ok(());
     }
@@ -490,7 +553,10 @@ mod tests {
         let limit = Duration::from_secs(30);
         // Its parent has not heard of it yet.
         erb_steady::wait_until(limit, "its end", || !is_there(child.id()));
-        let why = wait_until_serving(&run_dir, || ended(&mut child)).expect_err("its end is told");
+        let why = wait_until_serving(&run_dir, || ended(&mut child), || None);
+        let Err(Unserved::Ended(why)) = why else {
+            panic!("its end is told: {why:?}");
+        };
         assert!(why.contains("has ended (exit status: 1)"), "{why}");
         assert!(why.contains("erb detach") && why.contains("log"), "{why}");
     }
@@ -498,12 +564,19 @@ mod tests {
     #[test]
     fn one_that_lives_and_does_not_serve_yet_is_waited_for_and_then_left_to_itself() {
         let folder = tempfile::tempdir().expect("a folder");
-        let said = wait_until_serving(&RunDir::new(folder.path()), || None);
+        let said = wait_until_serving(&RunDir::new(folder.path()), || None, || None);
         assert!(
             said.expect("no error")
                 .starts_with("not serving yet: nothing is boosted")
         );
         assert!(is_there(std::process::id()));
+    }
+
+    #[test]
+    fn a_signal_ends_the_wait() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let said = wait_until_serving(&RunDir::new(folder.path()), || None, || Some(2));
+        assert!(matches!(said, Err(Unserved::Interrupted(2))), "{said:?}");
     }
 
     #[test]

@@ -22,9 +22,12 @@ pub const fn code(error: &Error) -> u8 {
         },
         Error::NoListener(_) => NO_LISTENER,
         Error::AlreadyBoosted(_)
+        | Error::OtherBoost(_)
+        | Error::UnderWay(_)
         | Error::Stuck { .. }
         | Error::CutOff { .. }
         | Error::Detaching { .. } => ALREADY_BOOSTED,
+        Error::Interrupted(number) => BY_SIGNAL + *number,
         Error::AnswersNothing(_) => ANSWERS_NOTHING,
         Error::NotBoosted(_) | Error::LeftBehind(_) => NOT_BOOSTED,
         Error::AlreadyTraced(_) => ALREADY_TRACED,
@@ -56,6 +59,8 @@ mod tests {
             Error::Kernel(String::new()),
             Error::NoListener(1),
             Error::AlreadyBoosted("x".into()),
+            Error::OtherBoost("x".into()),
+            Error::UnderWay("x".into()),
             Error::NotBoosted("x".into()),
             Error::LeftBehind("x".into()),
             Error::AlreadyTraced("x".into()),
@@ -82,5 +87,8 @@ mod tests {
         ]) {
             assert!(HELP.contains(&format!("\n  {code} ")), "{code}");
         }
+        // Of SIGINT, as a shell would say it of a program that does not take it (POSIX.1-2017 XCU 2.8.2).
+        assert_eq!(code(&Error::Interrupted(2)), 130);
+        assert!(HELP.contains("\n  128+N "));
     }
 }

@@ -14,6 +14,7 @@ mod fill;
 mod generate;
 mod host;
 mod host_args;
+mod interrupt;
 mod journal;
 mod journal_args;
 mod kv;

@@ -37,7 +37,9 @@ pub fn run(args: &TraceArgs) -> Result<ExitCode> {
         signal_hook::flag::register(signal, Arc::clone(&ended))
             .map_err(Error::io("could not watch signals"))?;
     }
-    let mut trace = Trace::begin(run_dir, filter)?;
+    let mut trace = Trace::begin(run_dir, filter, || {
+        eprintln!("loading the programs that trace, which takes some seconds");
+    })?;
     for remark in trace.remarks() {
         eprintln!("note: {remark}");
     }
@@ -93,13 +95,18 @@ impl Session<'_> {
             if asked || self.left == 0 {
                 return Ok(End::Asked);
             }
+            let began = Instant::now();
             match trace.look()? {
                 None => {}
                 Some(Change::Gone) => return Ok(End::Gone),
-                Some(Change::Replaced) => eprintln!(
-                    "note: ERB's programs were replaced; the new ones are traced from here on, \
-                     packets of the last moment were not seen"
-                ),
+                Some(Change::Replaced) => {
+                    // Loading anew is no part of the time that was asked for.
+                    self.until = self.until.map(|until| until + began.elapsed());
+                    eprintln!(
+                        "note: ERB's programs were replaced; the new ones are traced from here on, \
+                         packets of the last moment were not seen"
+                    );
+                }
             }
             let lost = trace.misses()?.lost;
             if lost > self.lost {

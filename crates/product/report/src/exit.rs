@@ -16,7 +16,7 @@ Exit codes:
   8   Redis is older than 7.0
   9   nothing listens on Redis's port in this network namespace
   10  a size that cannot be used
-  11  already boosted, or a detach is under way
+  11  already boosted, also by a boost with other devices, or a boost or detach is under way
   12  nothing is boosted
   13  the kernel refused a program
   14  detach: connections still need translation; a daemon leaves with the last one, without a
@@ -39,7 +39,8 @@ Exit codes:
   29  boost, node, kv: a file of hosts, secrets or a token cannot be used: it is not there, is none, is
       an old copy, or others than its owner may read or write it
   30  journal check, show: a segment ends before its file does
-  31  lab vm: QEMU, a kernel or its headers cannot be had";
+  31  lab vm: QEMU, a kernel or its headers cannot be had
+  128+N  boost: signal N came before it was at work (130 is Ctrl-C); what it had changed was taken back";
 
 /// Something else failed.
 pub const FAILED: u8 = 1;
@@ -63,7 +64,7 @@ pub const REDIS_OLD: u8 = 8;
 pub const NO_LISTENER: u8 = 9;
 /// A size that cannot be used.
 pub const SIZE: u8 = 10;
-/// Boosted already, or a detach is under way.
+/// Boosted already, by whatever boost, or a boost or detach is under way.
 pub const ALREADY_BOOSTED: u8 = 11;
 /// There is no boost, or not any more.
 pub const NOT_BOOSTED: u8 = 12;
@@ -106,6 +107,8 @@ pub const SECRETS_FILE: u8 = 29;
 pub const JOURNAL_DAMAGED: u8 = 30;
 /// Lab vm: QEMU, or a kernel, cannot be had.
 pub const NO_MACHINE: u8 = 31;
+/// Boost: a signal came before it was at work; its number is added.
+pub const BY_SIGNAL: u8 = 128;
 
 /// Codes with which `erb boost` is not started again by its unit: nothing but other words in its file, another unit or
 /// another kernel makes it end otherwise, and each of them comes with a start by hand.

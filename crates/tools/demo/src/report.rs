@@ -103,10 +103,10 @@ const PLOT_NOTE: &str = "  The shares are of what Redis alone can do. At all of 
 const CAPACITY: &str = "A processor of its own and 200 connections that always ask, 100,000 keys";
 const RESPONDER: &str = "a bare XDP responder: nothing can do more";
 const NEXT: &str = "  Your own Redis:
-    sudo erb doctor --dev eth0 --redis 127.0.0.1:6379   what hinders or slows a boost; changes nothing
-    sudo erb boost --dev eth0 --redis 127.0.0.1:6379    boosts it
-    sudo erb status                                     who was answered, and why others were not
-    sudo erb detach                                     ends it and leaves nothing
+    sudo erb doctor --dev eth0 --dev lo --redis 127.0.0.1:6379   what hinders or slows a boost; changes nothing
+    sudo erb boost --dev eth0 --dev lo --redis 127.0.0.1:6379    boosts it
+    sudo erb status                                              who was answered, and why others were not
+    sudo erb detach                                              ends it and leaves nothing
   A lab of your own, boosted; `erb lab down` removes it:
     erb lab up --mode read
     erb lab exec client -- redis-cli -h 10.77.0.2

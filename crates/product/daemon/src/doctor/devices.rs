@@ -4,14 +4,16 @@
 use std::thread::available_parallelism;
 
 use erb_datapath::{
-    Abilities, AttachMode, Attached, Device, abilities, all_devices, check_layers, is_up,
+    Abilities, AttachMode, Attached, Device, LOOPBACK, abilities, all_devices, check_layers, is_up,
 };
+use erb_redis::Listener;
 use erb_report::shell::quoted;
 
 use super::{Findings, Patient};
 use crate::Error;
 use crate::preflight::check_no_xdp;
 use crate::rundir::RunDir;
+use crate::{others, ways};
 
 /// Largest MTU at which a frame with XDP's headroom (256) and the kernel's own data behind it (320)
 /// fits a page of 4096, with Ethernet and VLAN header: drivers without multi-buffer XDP refuse
@@ -46,9 +48,6 @@ pub(super) fn examine(findings: &mut Findings, patient: &Patient) {
         }
     }
     examine_together(findings, &patient.devices);
-    if !patient.devices.is_empty() {
-        tell_others(findings, &patient.devices);
-    }
 }
 
 /// Whether a boost of this namespace, wherever its run directory is, has the device.
@@ -60,7 +59,10 @@ enum AtWork {
 }
 
 fn at_work(device: &Device) -> AtWork {
-    let all = RunDir::all_here().unwrap_or_default();
+    let all: Vec<RunDir> = others::here(None)
+        .into_iter()
+        .map(|other| other.run_dir)
+        .collect();
     let own = RunDir::of_device(&device.name).ok();
     let noted = own
         .iter()
@@ -235,12 +237,31 @@ fn examine_tcx(findings: &mut Findings, name: &str, found: &Abilities) {
     }
 }
 
-/// Devices that are up and were not named: clients may come by them.
-fn tell_others(findings: &mut Findings, named: &[String]) {
+/// Devices that are up and were not named: clients may come by them. `listeners` are Redis's; none: it is not known where it
+/// listens.
+pub(super) fn tell_unseen(
+    findings: &mut Findings,
+    patient: &Patient,
+    listeners: Option<&[Listener]>,
+) {
+    if patient.devices.is_empty() {
+        return;
+    }
+    let mut told: Vec<String> = vec![LOOPBACK.to_owned()];
+    match listeners.map(|listeners| ways::unseen_now(listeners, &patient.devices)) {
+        Some(Ok(found)) => {
+            if let Some(text) = ways::told(&found) {
+                findings.warn("devices", text);
+            }
+            told.extend(found.into_iter().map(|way| way.device));
+        }
+        Some(Err(error)) => findings.unknown("devices", error.to_string()),
+        None => {}
+    }
     let others: Vec<String> = all_devices()
         .unwrap_or_default()
         .into_iter()
-        .filter(|device| device.name != "lo" && !named.contains(&device.name))
+        .filter(|device| !told.contains(&device.name) && !patient.devices.contains(&device.name))
         .filter(|device| is_up(device).unwrap_or(false))
         .map(|device| device.name)
         .collect();

@@ -91,7 +91,8 @@ pub fn examine(patient: &Patient) -> Findings {
     let mut findings = Findings::default();
     kernel::examine(&mut findings);
     devices::examine(&mut findings, patient);
-    redis::examine(&mut findings, patient);
+    let listeners = redis::examine(&mut findings, patient);
+    devices::tell_unseen(&mut findings, patient, listeners.as_deref());
     journal::examine(&mut findings, patient);
     findings
 }

@@ -4,29 +4,31 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use erb_datapath::TableSize;
-use erb_redis::Whose;
+use erb_datapath::{LOOPBACK, TableSize};
+use erb_redis::{ClientLine, Listener, Whose};
 
 use super::{Findings, Patient, firewall};
+use crate::asked::{Asked, check_whose, whose_listeners};
 use crate::boost::ram_bytes;
-use crate::preflight::{
-    RedisFacts, check_listener, check_redis, check_whose, read_redis, whose_listeners,
-};
+use crate::others::Other;
+use crate::preflight::{RedisFacts, check_listener, check_privileges, check_redis, read_redis};
 use crate::sockets::connections;
+use crate::{Result, others};
 
 const SUBJECT: &str = "redis";
 
-pub(super) fn examine(findings: &mut Findings, patient: &Patient) {
+/// Its listeners, as far as they are its own or may be; none: they are not known.
+pub(super) fn examine(findings: &mut Findings, patient: &Patient) -> Option<Vec<Listener>> {
     let found = check_redis(&patient.redis, &patient.credentials, patient.port);
-    let Some((state, port)) = findings.checked(SUBJECT, found) else {
-        return;
-    };
+    let (state, port) = findings.checked(SUBJECT, found)?;
     findings.fine(
         SUBJECT,
         format!("version {} answers at {}", state.version, patient.redis),
     );
+    let mut listeners = None;
     if findings.checked(SUBJECT, check_listener(port)).is_some() {
-        examine_listeners(findings, patient, port);
+        listeners = examine_listeners(findings, patient, port);
+        examine_boosts(findings, patient);
     }
     firewall::examine(findings, port);
     let facts = read_redis(&patient.redis, &patient.credentials);
@@ -38,17 +40,65 @@ pub(super) fn examine(findings: &mut Findings, patient: &Patient) {
         examine_state(findings, &facts, port);
         examine_settings(findings, &facts.settings);
     }
+    listeners
 }
 
-fn examine_listeners(findings: &mut Findings, patient: &Patient, port: u16) {
-    let found = whose_listeners(&patient.redis, &patient.credentials, port);
-    let Some(found) = findings.checked(SUBJECT, found) else {
+/// Boosts of this Redis that are at work. One that has the devices which are looked at is the one that is meant.
+fn examine_boosts(findings: &mut Findings, patient: &Patient) {
+    let found = boosts(patient);
+    let Some((same, feed)) = findings.checked(SUBJECT, found) else {
         return;
     };
-    let checked = check_whose(&patient.redis, &found, port);
-    if findings.checked(SUBJECT, checked).is_none() {
-        return;
+    for other in same {
+        if other.has(&patient.devices) {
+            findings.fine(SUBJECT, format!("is boosted already: {}", other.told()));
+        } else {
+            let refusal = other.refusal(&patient.devices, &patient.redis);
+            findings.checked::<()>(SUBJECT, Err(refusal));
+        }
     }
+    let Some(feed) = feed else {
+        return;
+    };
+    let refusal = others::refusal_of_feed(&feed, &patient.redis);
+    if check_privileges().is_err() {
+        // It may be that of a directory that only root may look into.
+        findings.unknown(SUBJECT, refusal.to_string());
+    } else {
+        findings.checked::<()>(SUBJECT, Err(refusal));
+    }
+}
+
+/// Those whose directories are seen, and a feed of none of them.
+fn boosts(patient: &Patient) -> Result<(Vec<Other>, Option<ClientLine>)> {
+    let mut asked = Asked::connect(&patient.redis, &patient.credentials)?;
+    let same = others::same(others::here(None), &mut asked)?;
+    let feed = others::lasting_feed(&mut asked, &same)?;
+    Ok((same, feed))
+}
+
+fn examine_listeners(
+    findings: &mut Findings,
+    patient: &Patient,
+    port: u16,
+) -> Option<Vec<Listener>> {
+    let found = whose_listeners(&patient.redis, &patient.credentials, port);
+    let found = findings.checked(SUBJECT, found)?;
+    let checked = check_whose(&patient.redis, &found, port);
+    findings.checked(SUBJECT, checked)?;
+    tell_listeners(findings, patient, port, &found);
+    let own = found
+        .into_iter()
+        .filter(|(_, whose)| *whose != Whose::Other);
+    Some(own.map(|(listener, _)| listener).collect())
+}
+
+fn tell_listeners(
+    findings: &mut Findings,
+    patient: &Patient,
+    port: u16,
+    found: &[(Listener, Whose)],
+) {
     let of = |wanted: Whose| -> Vec<IpAddr> {
         let here = found.iter().filter(|(_, whose)| *whose == wanted);
         here.map(|(listener, _)| listener.address).collect()
@@ -58,11 +108,13 @@ fn examine_listeners(findings: &mut Findings, patient: &Patient, port: u16) {
         texts.join(", ")
     };
     let (own, others, unknown) = (of(Whose::Redis), of(Whose::Other), of(Whose::Unknown));
-    if !own.is_empty() && unknown.is_empty() && own.iter().all(IpAddr::is_loopback) {
+    let by_lo = own.iter().all(IpAddr::is_loopback) && unknown.is_empty();
+    let named = patient.devices.iter().any(|device| device == LOOPBACK);
+    if !own.is_empty() && by_lo && !named {
         findings.warn(
             SUBJECT,
             format!(
-                "listens on {} alone, so no client comes by a device: set `bind` in redis.conf",
+                "listens on {} alone, so no client comes by a device but lo: give --dev lo, or set `bind` in redis.conf",
                 shown(&own)
             ),
         );

@@ -91,15 +91,17 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Begins to trace what is at work in `run_dir`.
+    /// Begins to trace what is at work in `run_dir`. `loads` is called when there is something to trace, and the traced
+    /// programs are loaded next: that takes seconds.
     ///
     /// # Errors
     /// [`Error::NotBoosted`], [`Error::AlreadyTraced`], or one of the data path's if what is at work
     /// is of another build or the kernel refuses.
-    pub fn begin(run_dir: RunDir, filter: TraceFilter) -> Result<Self> {
+    pub fn begin(run_dir: RunDir, filter: TraceFilter, loads: impl FnOnce()) -> Result<Self> {
         check_kernel()?;
         check_boosted(&run_dir)?;
         let guard = Guard::start(&run_dir)?;
+        loads();
         let (tracer, whole) = attach(&run_dir, &filter)?;
         Ok(Self {
             tracer: Some(tracer),
@@ -284,7 +286,7 @@ mod tests {
     #[test]
     fn nothing_boosted_cannot_be_traced() {
         let run_dir = RunDir::new(std::path::Path::new("/nonexistent/erb"));
-        let refused = Trace::begin(run_dir, TraceFilter::default());
+        let refused = Trace::begin(run_dir, TraceFilter::default(), || panic!("nothing loads"));
         assert!(matches!(refused.err(), Some(Error::NotBoosted(_))));
     }
 }

@@ -5,6 +5,7 @@
 //! Each test makes namespaces of its own. Run as root.
 
 mod broken;
+mod interrupted;
 mod place;
 mod told;
 
@@ -194,12 +195,12 @@ fn already_boosted() {
     let place = Place::with_redis();
     place.boosted();
     assert_refused(&place.boost(), 11, &["already boosted", "erb detach"]);
-    // By another run directory: the XDP program tells.
+    // By another run directory: Redis tells.
     let other = place.folder.join("other");
     let device = place.device();
     let words = ["boost", "--dev", &device, "--redis", "127.0.0.1:6379"];
     let output = place.erb_at(&place.server(), &other, &[], &words);
-    assert_refused(&output, 6, &["ERB's own"]);
+    assert_refused(&output, 11, &["boosted already", "erb detach --run-dir"]);
     assert!(!other.exists());
     wait_for("the first goes on", || place.status()["serving"] == true);
 }

@@ -100,7 +100,8 @@ fn a_cluster_node_is_boosted_only_by_an_explicit_word() {
 fn where_no_user_may_do_everything_that_is_told_with_the_word_that_is_against_it() {
     let place = Place::with_redis();
     place.boosted();
-    assert_eq!(place.status()["notes"].to_string(), "[]");
+    let none = "no user may do everything";
+    assert!(!says(&place, "notes", none));
     place.redis(&["ACL", "SETUSER", "default", "-debug"]);
     let told = "no user may do everything, because of -debug (user default)";
     wait_for("the note", || says(&place, "notes", told));
@@ -109,11 +110,7 @@ fn where_no_user_may_do_everything_that_is_told_with_the_word_that_is_against_it
     let is_told = |one: &Value| one["level"] == "error" && one["text"].to_string().contains(told);
     assert!(findings.any(is_told), "{found}");
     place.redis(&["ACL", "SETUSER", "default", "+@all"]);
-    wait_for("its end", || {
-        place.status()["notes"]
-            .as_array()
-            .is_some_and(Vec::is_empty)
-    });
+    wait_for("its end", || !says(&place, "notes", none));
 }
 
 #[test]
@@ -202,4 +199,42 @@ fn a_daemon_whose_run_directory_was_emptied_is_named_with_the_way_out() {
         wait_for("the daemon to leave", || !place.run_dir().exists());
         place.assert_untouched();
     }
+}
+
+#[test]
+fn ways_past_the_boosted_devices_are_told_with_the_flags_that_are_missing() {
+    let place = Place::with_redis();
+    place.add_device("more0");
+    let words = ["127.0.0.1 by lo, for clients of this machine", "--dev lo"];
+    let (found, code) = doctor(&place, &[]);
+    let findings = found["findings"].as_array().unwrap();
+    let of_devices = |one: &&Value| one["subject"] == "devices" && one["level"] == "warning";
+    let mut told = findings.iter().filter(of_devices);
+    let is_told = |one: &Value| words.iter().all(|word| one.to_string().contains(word));
+    assert!(told.any(is_told), "{found}");
+    assert_eq!(code, Some(0), "{found}");
+    let output = place.boost();
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let log = || fs::read_to_string(place.run_dir().join("log")).unwrap();
+    wait_for("the log", || words.iter().all(|word| log().contains(word)));
+    for word in words {
+        assert!(said.contains(word), "{said}");
+        assert!(says(&place, "notes", word), "{}", place.status());
+    }
+    // It has no address.
+    assert!(!said.contains("more0"), "{said}");
+    let output = place.erb(&["detach"]);
+    assert!(output.status.success(), "{output:?}");
+    let output = boost_with(
+        &place,
+        &place.device(),
+        REDIS,
+        &["--dev", "lo", "--cache-size", "4M"],
+    );
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("serving"), "{said}");
+    assert!(!said.contains("past the boosted devices"), "{said}");
+    assert!(!says(&place, "notes", "past the boosted devices"));
 }

@@ -365,7 +365,7 @@ fn a_second_boost_of_the_same_device_is_refused() {
         "/run/erb/e2e-second2",
     ]);
     let output = command.output().expect("erb");
-    assert_exit(&output, FOREIGN_XDP, &["erb_xdp", "ERB's own"]);
+    assert_exit(&output, ALREADY, &["boosted already", "has these devices"]);
     assert!(!Path::new("/run/erb/e2e-second2/bpf").exists());
     lab.assert_fast(&mut conn, "hot", "the first goes on");
     lab.assert_settled();

@@ -15,8 +15,8 @@ const LONG: usize = 120;
 
 /// A lab with Redis alone and a second pair of devices beside s0 and c0: s1 (10.78.0.2) and c1
 /// (10.78.0.1).
-fn two_uplinks(name: &str) -> TestLab {
-    let mut lab = TestLab::up(name, &["--direct"]);
+pub(crate) fn two_uplinks(name: &str) -> TestLab {
+    let mut lab = TestLab::up(name, &["--direct", "--redis-arg", "unixsocket=redis.sock"]);
     lab.use_run_dir(format!("/run/erb/e2e-{name}"));
     let state = lab.lab().state();
     let (server, client) = (&state.server.namespace, &state.client.namespace);

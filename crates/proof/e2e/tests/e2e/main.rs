@@ -36,6 +36,7 @@ mod master;
 mod metrics;
 mod mixed;
 mod node;
+mod one_redis_twice;
 mod onlookers;
 mod order;
 mod other_end;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStderr, Stdio};
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use erb_check::net::Conn;
 use erb_e2e::calls::{call, expect, get, set};
@@ -14,7 +14,7 @@ use erb_e2e::lab::{STATE_WAIT, TestLab, erb_bin, wait};
 use erb_e2e::process::signal;
 use erb_e2e::turn::Turn;
 use erb_lab::{End, xdp_pass};
-use erb_steady::out_of_patience;
+use erb_steady::{out_of_patience, too_slow};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -36,15 +36,20 @@ pub(crate) struct Trace {
 impl Trace {
     /// Returns when it traces.
     pub(crate) fn start(lab: &TestLab, words: &[&str]) -> Self {
+        let mut trace = Self::spawn(lab, words);
+        trace.hear("tracing");
+        trace
+    }
+
+    /// Returns at once.
+    fn spawn(lab: &TestLab, words: &[&str]) -> Self {
         let mut command = lab.lab().exec(End::Server, erb_bin()).expect("exec");
         command.arg("trace").args(words);
         command.arg("--run-dir").arg(lab.run_dir());
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut process = command.stderr(Stdio::piped()).spawn().expect("erb trace");
         let said = BufReader::new(process.stderr.take().expect("its errors"));
-        let mut trace = Self { process, said };
-        trace.hear("tracing");
-        trace
+        Self { process, said }
     }
 
     /// Returns when it has said this.
@@ -403,4 +408,30 @@ fn a_replacement_and_a_detach_go_their_way_under_a_trace() {
     assert_eq!(code, Some(NOT_BOOSTED), "{said}");
     assert!(said.contains("detached"), "{said}");
     assert!(!lab.run_dir().exists());
+}
+
+/// The seconds that are asked for are those in which packets are shown, and loading is told.
+#[test]
+fn a_trace_says_that_it_loads_and_counts_from_the_first_packet() {
+    const SECONDS: u64 = 2;
+    let lab = TestLab::boosted("traceloads");
+    let mut conn = lab.client();
+    let mut trace = Trace::spawn(&lab, &["--json", "--seconds", &SECONDS.to_string()]);
+    let began = Instant::now();
+    trace.hear("loading");
+    let told = began.elapsed();
+    trace.hear("tracing");
+    let loaded = began.elapsed();
+    println!("told after {told:?}, loaded after {loaded:?}");
+    if told > loaded / 2 {
+        too_slow(format_args!("told after {told:?} of {loaded:?}"));
+    }
+    let traces = Instant::now();
+    while traces.elapsed() < Duration::from_millis(SECONDS * 1_000 / 4) {
+        expect(&mut conn, "PING", "+PONG\r\n");
+        sleep(Duration::from_millis(20));
+    }
+    let (code, text, said) = trace.end();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(text.lines().count() >= 5, "{text}\n{said}");
 }

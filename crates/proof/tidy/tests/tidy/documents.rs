@@ -18,10 +18,48 @@ fn documents() -> Vec<File> {
 
 #[test]
 fn links_lead_somewhere() {
-    let root = files::root();
+    let (seen, complaints) = complaints(&files::root(), &documents());
+    assert!(seen > 5, "only {seen} links found");
+    assert_none("every link leads somewhere", &complaints);
+}
+
+/// Nothing of what users install leads out of it.
+#[test]
+fn links_of_packed_documents_lead_somewhere() {
+    let packed = tempfile::tempdir().expect("a folder");
+    let root = packed.path();
+    let units = root.join("usr/lib/systemd/system");
+    std::fs::create_dir_all(&units).expect("a folder");
+    let here = files::root();
+    for unit in std::fs::read_dir(here.join("dist/systemd")).expect("units") {
+        let unit = unit.expect("a unit");
+        std::fs::copy(unit.path(), units.join(unit.file_name())).expect("a copy");
+    }
+    let folder = root.join("usr/share/doc/erb");
+    let mut command = Command::new(here.join("scripts/documents"));
+    let output = command.arg(&folder).output().expect("scripts/documents");
+    assert!(output.status.success(), "{output:?}");
+    let packed: Vec<File> = files::below(root)
+        .into_iter()
+        .filter(|file| file.is(&[".md"]))
+        .collect();
+    let has = |name: &str| {
+        let name = format!("usr/share/doc/erb/{name}");
+        packed.iter().any(|file| file.name == name)
+    };
+    assert!(has("README.md") && has("docs/operating/limits.md"));
+    assert!(!has("docs/operating/lab-and-checks.md"), "it needs erb-lab");
+    let (seen, complaints) = complaints(root, &packed);
+    assert!(seen > 50, "only {seen} links found");
+    assert_none("every link of a package leads somewhere in it", &complaints);
+}
+
+/// How many links these files have, and what is wrong with them.
+fn complaints(root: &Path, files: &[File]) -> (usize, Vec<String>) {
+    let root = &root.canonicalize().expect("a folder");
     let mut complaints = Vec::new();
     let mut seen = 0;
-    for file in documents() {
+    for file in files {
         for event in Parser::new(&file.text) {
             let Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) = event
             else {
@@ -31,13 +69,12 @@ fn links_lead_somewhere() {
                 continue;
             }
             seen += 1;
-            if let Some(problem) = follow(&root, &file, &dest_url) {
+            if let Some(problem) = follow(root, file, &dest_url) {
                 complaints.push(format!("{}: ({dest_url}): {problem}", file.name));
             }
         }
     }
-    assert!(seen > 5, "only {seen} links found");
-    assert_none("every link leads somewhere", &complaints);
+    (seen, complaints)
 }
 
 /// What is wrong with a link of `file`, if anything.
@@ -49,7 +86,10 @@ fn follow(root: &Path, file: &File, link: &str) -> Option<String> {
     } else {
         here.parent()?.join(path)
     };
-    if !target.exists() {
+    if !target
+        .canonicalize()
+        .is_ok_and(|target| target.starts_with(root))
+    {
         return Some("no such file".to_owned());
     }
     if anchor.is_empty() {

@@ -2,6 +2,7 @@
 //! The files of the repository.
 
 use std::fs;
+use std::path::Path;
 
 pub use erb_tidy::root;
 use ignore::WalkBuilder;
@@ -29,9 +30,15 @@ impl File {
 
 /// Every text file that git does not ignore.
 pub fn all() -> Vec<File> {
-    let root = root();
+    let files = below(&root());
+    assert!(files.len() > 50, "only {} files found", files.len());
+    files
+}
+
+/// The same of another folder.
+pub fn below(root: &Path) -> Vec<File> {
     let mut files = Vec::new();
-    let walk = WalkBuilder::new(&root)
+    let walk = WalkBuilder::new(root)
         .hidden(false)
         .require_git(false)
         .filter_entry(|entry| entry.file_name() != ".git")
@@ -45,12 +52,11 @@ pub fn all() -> Vec<File> {
         let Ok(text) = fs::read_to_string(entry.path()) else {
             continue;
         };
-        let name = entry.path().strip_prefix(&root).expect("below the root");
+        let name = entry.path().strip_prefix(root).expect("below the root");
         let name = name.to_string_lossy().into_owned();
         files.push(File { name, text });
     }
     files.sort_by(|a, b| a.name.cmp(&b.name));
-    assert!(files.len() > 50, "only {} files found", files.len());
     files
 }
 
