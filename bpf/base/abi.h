@@ -593,5 +593,6 @@ struct admit_io {
 	__u8 resp;
 	__u8 act;   /* enum admit_act */
 	__u32 done; /* out: 1 admitted */
-	__u32 owed; /* of ADMIT_TRIAL: replies that it waits for, 0 or 1 */
+	__u16 owed; /* of ADMIT_TRIAL: replies that it waits for, 0 or 1 */
+	__u16 slow; /* of ADMIT_JUDGED: why, as conn.h.slow; 0: for what is noted there */
 };

@@ -55,6 +55,19 @@ enum usual_kind {
 #undef USUAL
 _Static_assert(USUAL_KIND_MAX <= 32, "each has a bit of control.fast_off");
 
+/* Why a connection is not answered: slow.def. Those below are classes of commands. */
+enum slow_why {
+	SLOW_NONE = 0,
+	SLOW_BEFORE = CMD_CLASS_MAX - 1,
+#define SLOW_COMMAND(CLASS, name, text)
+#define SLOW(NAME, name, text) SLOW_##NAME,
+#include "redis/slow.def"
+	SLOW_MAX
+};
+#undef SLOW
+#undef SLOW_COMMAND
+_Static_assert(SLOW_MAX <= 256, "each fits conn.h.slow");
+
 /* What a connection's commands said of it, and what became of them: see modes.h. The first six
  * follow from the request stream alone. */
 #define CONN_K_NEVER	 0x01 /* never taken back: replies off, tracking, replication, unreadable */
@@ -186,12 +199,8 @@ struct scan_reply {
 	__u8 pad;
 };
 
-/* The HELLOs of a connection since the version of its replies was known to be 2. */
-enum hellos_seen {
-	HELLOS_NONE = 0,
-	HELLOS_OF_3,  /* all named 3: a map among the replies proves it */
-	HELLOS_OTHER, /* there were others, or the version was not known */
-};
+/* Of conn.h.resp: it was 2, and all HELLOs since named 3, so a map among the replies proves 3: modes.h, M2. */
+#define RESP_IF_MAP 1
 
 /* Redis's part of a connection: what its commands say of it, what it holds until they are executed, and
  * both scanners. Begins in line C of struct conn; what every request and reply needs comes first. */
@@ -202,8 +211,8 @@ struct handler_conn {
 	__u16 kept;	   /* CONN_K_* */
 	__u16 db;	   /* database of its commands; valid while FAST */
 	__u32 rights;	   /* control.rights under which it became FAST */
-	__u8 resp;	   /* version of its replies: 2, 3, 0 = not known */
-	__u8 hellos;	   /* enum hellos_seen */
+	__u8 resp;	   /* version of its replies: 2, 3, less: not known; RESP_IF_MAP */
+	__u8 slow;	   /* enum slow_why, for people: why it left FAST, or stays out */
 	__u8 late;	   /* PENDING_* of a command that is counted, but not whole: S3 */
 	__u8 half;	   /* marks behind mark_head that a command takes when it is whole: S3 */
 	__u32 stateful_at; /* number of the last request that moved modes_moved */

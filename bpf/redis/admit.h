@@ -81,7 +81,7 @@ INLINE bool conn_quiet(const struct conn *conn, const struct tcp_sock *tp,
 /* Whether a list could change what the connection is. Lock held. */
 INLINE bool admit_wanted(const struct conn *conn, u32 rights)
 {
-	if (conn->state == CONN_FAST && conn->h.rights == rights && conn->h.resp)
+	if (conn->state == CONN_FAST && conn->h.rights == rights && conn->h.resp >= 2)
 		return false;
 	if (conn->state == CONN_NEW || !conn->cookie || conn->cookie == COOKIE_UNKNOWN)
 		return false;
@@ -194,6 +194,8 @@ INLINE u32 admit_apply(struct conn *conn, struct admit_io *io, const struct sock
 		return STAT_ADMIT_MOVED;
 	if (io->act == ADMIT_JUDGED) {
 		conn->h.judged = io->rights;
+		if (io->slow)
+			conn->h.slow = io->slow;
 		return 0;
 	}
 	if (c->stopping || read_once(c->rights) != io->rights || !admit_wanted(conn, io->rights) ||
@@ -224,9 +226,9 @@ INLINE u32 admit_apply(struct conn *conn, struct admit_io *io, const struct sock
 	}
 	conn->h.db = io->db;
 	conn->h.resp = io->resp;
-	conn->h.hellos = HELLOS_NONE;
 	conn->h.kept &= ~(CONN_K_WATCHED | CONN_K_MULTI | CONN_K_IN_MULTI | CONN_K_GATE);
 	conn->h.rights = io->rights;
+	conn->h.slow = SLOW_NONE;
 	conn->state = CONN_FAST;
 	return STAT_ADMITTED;
 }

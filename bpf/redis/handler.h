@@ -50,10 +50,12 @@ INLINE void handler_begin(struct conn *conn, const struct work *w, bool known)
 
 	h->db = 0;
 	h->resp = known ? 2 : 0;
-	h->hellos = known ? HELLOS_NONE : HELLOS_OTHER;
 	h->kept = known && w->h.shut ? 0 : CONN_K_LET_IN;
 	h->rights = w->h.rights;
 	h->late = h->half = 0;
+	h->slow = conn->state == CONN_BYPASS ? SLOW_FORMER : SLOW_NONE;
+	if (!known)
+		h->slow = conn->state == CONN_OLD ? SLOW_OLDER : SLOW_LISTENER;
 	h->stateful_at = h->auth_at = 0;
 	h->held_at = 0;
 	conn->vain = 0;
@@ -61,6 +63,11 @@ INLINE void handler_begin(struct conn *conn, const struct work *w, bool known)
 	modes_move(conn);
 	__builtin_memset(&h->in, 0, sizeof(h->in));
 	__builtin_memset(&h->out, 0, sizeof(h->out));
+}
+
+INLINE u32 handler_refusal(const struct conn *conn)
+{
+	return conn->h.slow == SLOW_USER ? STAT_REFUSE_USER : STAT_REFUSE_BYPASS;
 }
 
 INLINE bool handler_holds(const struct conn *conn)
@@ -71,5 +78,6 @@ INLINE bool handler_holds(const struct conn *conn)
 INLINE void handler_lost(struct conn *conn)
 {
 	conn->h.kept |= CONN_K_NEVER;
+	conn->h.slow = SLOW_UNSEEN;
 	modes_move(conn);
 }

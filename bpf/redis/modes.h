@@ -28,7 +28,7 @@
 struct modes_found {
 	u16 kept;    /* in: CONN_K_* of the entry; out: those of the scanner behind the packet */
 	u16 db;	     /* in: the database if the connection is FAST or NEW, else DB_UNKNOWN */
-	u8 stateful; /* the connection leaves FAST */
+	u8 stateful; /* the connection leaves FAST: why, enum slow_why; 0: it does not */
 	u8 reset;    /* RESET */
 	u8 hello;    /* 0 none, 2, 3, HELLO_ODD */
 	u8 gate;     /* EXEC of what may be queued */
@@ -76,7 +76,7 @@ INLINE void modes_hello(struct modes_found *m, const struct scan_request *s, u32
 	m->stateful_at = number;
 	if (s->args_total == 2)
 		return;
-	m->stateful = 1;
+	m->stateful = CMD_HELLO;
 	if (!(m->kept & CONN_K_MULTI))
 		m->auth_at = number;
 }
@@ -134,7 +134,7 @@ __noinline int modes_command(struct modes_found *m, const struct scan_request *s
 	default:
 		return 0;
 	}
-	m->stateful = 1;
+	m->stateful = class; /* of it: slow.def */
 	m->stateful_at = number;
 	return 0;
 }
@@ -153,6 +153,7 @@ INLINE void conn_trial_failed(struct conn *conn)
 {
 	conn->flags |= CONN_F_UNCOUNTABLE | CONN_F_SCAN_LOST;
 	conn->h.kept &= ~CONN_K_TRIAL;
+	conn->h.slow = SLOW_TRIAL_FAILED;
 	conn->handler_bits |= CONN_F_FENCE_PROOF;
 }
 
@@ -160,22 +161,21 @@ INLINE void conn_trial_failed(struct conn *conn)
 INLINE void modes_commit(struct conn *conn, const struct modes_found *m)
 {
 	bool other = m->hello && m->hello != conn->h.resp;
+	bool of_3 = m->hello == 3 && (conn->h.resp == 2 || conn->h.resp == RESP_IF_MAP);
 
 	conn->h.kept = (conn->h.kept & ~CONN_K_SCANNED) | (m->kept & CONN_K_SCANNED);
-	if (other)
-		conn->h.hellos =
-		    m->hello == 3 && (conn->h.resp == 2 || conn->h.hellos == HELLOS_OF_3)
-			? HELLOS_OF_3
-			: HELLOS_OTHER;
 	if (m->reset) {
 		conn->h.kept &= ~CONN_K_AUTHED;
 		conn->h.auth_at = 0;
-		conn->h.hellos = HELLOS_OTHER;
 	}
 	if (other || m->reset)
 		conn->h.resp = 0;
+	if (other && of_3 && !m->reset)
+		conn->h.resp = RESP_IF_MAP;
 	if (m->auth_at)
 		conn->h.auth_at = conn->requests + m->auth_at;
+	if (m->stateful)
+		conn->h.slow = m->stateful;
 	if (m->stateful || other) {
 		conn->h.stateful_at = conn->requests + m->stateful_at;
 		modes_move(conn);

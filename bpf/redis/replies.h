@@ -172,7 +172,7 @@ INLINE void reply_modes(struct conn *conn, const struct out_work *ow)
 {
 	if (ow->h.found.success || ow->h.found.ran)
 		conn->h.kept |= CONN_K_LET_IN;
-	if (ow->h.found.map && !conn->h.resp && conn->h.hellos == HELLOS_OF_3)
+	if (ow->h.found.map && conn->h.resp == RESP_IF_MAP)
 		conn->h.resp = 3;
 	if (ow->h.found.authed && conn->h.auth_at == ow->h.auth_at)
 		conn->h.kept |= CONN_K_AUTHED;
@@ -282,6 +282,7 @@ INLINE bool handler_doubts(const struct conn *conn, const struct out_work *ow)
 INLINE void handler_uncounted(struct conn *conn, struct out_work *ow)
 {
 	modes_move(conn);
+	conn->h.slow = ow->scan_lost ? SLOW_REPLIES : SLOW_EXTRA;
 	if (conn->h.kept & CONN_K_TRIAL) {
 		conn_trial_failed(conn);
 		ow->became = STAT_TRIAL_FAILED;
@@ -314,10 +315,12 @@ INLINE void handler_replied(struct conn *conn, struct out_work *ow)
 	if (conn->state != CONN_NEW)
 		return;
 	if (ow->h.found.bars) {
+		conn->h.slow = SLOW_REFUSED;
 		conn->state = CONN_BYPASS;
 		ow->became = STAT_CONN_BYPASS;
 	} else if (ow->h.found.success && !ow->h.open) {
-		conn->state = CONN_BYPASS; /* whose it is only a list can tell */
+		conn->h.slow = SLOW_DOOR; /* only a list can tell */
+		conn->state = CONN_BYPASS;
 		ow->became = STAT_CONN_BYPASS;
 	} else if (ow->h.found.success && !(conn->flags & CONN_F_CLOSING)) {
 		conn->h.rights = ow->h.rights;

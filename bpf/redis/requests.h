@@ -436,10 +436,14 @@ INLINE enum up_taken handler_up_commit(struct conn *conn, struct work *w, enum u
 	if (w->scan_lost) {
 		conn->flags |= CONN_F_SCAN_LOST | CONN_F_UNCOUNTABLE;
 		conn->h.kept |= CONN_K_NEVER;
+		conn->h.slow = SLOW_UNREADABLE;
 	}
 	up_repeats_note(conn, w, how);
-	if (w->h.found.uncountable)
+	if (w->h.found.uncountable) {
 		conn->flags |= CONN_F_UNCOUNTABLE;
+		if (!w->h.found.modes.stateful)
+			conn->h.slow = SLOW_LINES;
+	}
 	if (conn->flags & CONN_F_UNCOUNTABLE)
 		modes_move(conn);
 	if ((w->h.found.modes.stateful || (conn->flags & CONN_F_UNCOUNTABLE)) &&

@@ -166,7 +166,8 @@ INLINE void found_inline(struct scan_found *f, struct scan_request *s, const str
 	row = command_row(&key);
 	class = row && s->name_len <= NAME_BYTES_MAX ? row->cmd_class : c->unknown_class;
 	if (class == CMD_CONTAINER || class == CMD_SELECT || class == CMD_HELLO) {
-		f->uncountable = f->modes.stateful = f->gate = 1;
+		f->uncountable = f->gate = 1;
+		f->modes.stateful = SLOW_INLINE;
 		f->modes.kept |= CONN_K_NEVER; /* perhaps CLIENT REPLY OFF */
 		class = CMD_FENCE;
 	} else if (class == CMD_MARK) {

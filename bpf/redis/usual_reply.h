@@ -119,5 +119,5 @@ INLINE bool handler_down_usual(const struct conn *conn, bool ends)
 	return conn->state == CONN_FAST && (conn->h.kept & CONN_K_LET_IN) &&
 	       !(conn->h.kept & CONN_K_TRIAL) && !(conn->flags & CONN_F_OVERFLOW) &&
 	       (conn->h.mark_tail == conn->h.mark_head || (ends && reply_ends_mark(conn))) &&
-	       conn->h.resp && conn->h.auth_at != conn->replies + 1;
+	       conn->h.resp >= 2 && conn->h.auth_at != conn->replies + 1;
 }

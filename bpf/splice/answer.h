@@ -20,7 +20,7 @@ INLINE u32 answer_unfit(ctx_t *ctx, const struct work *w, const struct control *
 	u8 odd = w->p.odd;
 
 	if (conn->state != CONN_FAST)
-		return conn->state == CONN_NEW ? STAT_REFUSE_NEW : STAT_REFUSE_BYPASS;
+		return conn->state == CONN_NEW ? STAT_REFUSE_NEW : handler_refusal(conn);
 	if (conn->flags & CONN_F_CLOSING)
 		return STAT_REFUSE_CLOSING;
 	if (conn->ifindex != tier_ifindex(ctx)) /* replies leave by another, or it is not boosted */

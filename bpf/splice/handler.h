@@ -127,6 +127,8 @@ static int handler_keep_publish(void);
 INLINE void handler_judge(struct work *w, const struct control *c);
 /* The entry begins; known: its stream is seen from the first byte. Lock held. */
 INLINE void handler_begin(struct conn *conn, const struct work *w, bool known);
+/* The reason against an answer to one that is not FAST, nor NEW. */
+INLINE u32 handler_refusal(const struct conn *conn);
 /* Whether the entry holds what only an answer or a proof releases. Lock held. */
 INLINE bool handler_holds(const struct conn *conn);
 /* Whether a request that was counted takes effect with bytes that are still to come. */

@@ -129,6 +129,11 @@ INLINE bool handler_late(const struct conn *conn)
 	return false;
 }
 
+INLINE u32 handler_refusal(const struct conn *conn)
+{
+	return STAT_REFUSE_BYPASS;
+}
+
 INLINE void handler_lost(struct conn *conn)
 {
 }

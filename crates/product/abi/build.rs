@@ -30,6 +30,7 @@ fn main() -> Result<()> {
     generate_commands(&bpf.join("redis/commands.def"), &out.join("commands.rs"))?;
     generate_fast(&bpf.join("redis/fast.def"), &out.join("fast.rs"))?;
     generate_usual(&bpf.join("redis/usual.def"), &out.join("usual.rs"))?;
+    generate_slow(&bpf.join("redis/slow.def"), &out.join("slow.rs"))?;
     generate_layout(&bpf, &out.join("layout.rs"))?;
     Ok(())
 }
@@ -142,6 +143,33 @@ fn generate_latencies(from: &Path, to: &Path) -> Result<()> {
             code,
             "LatencyPath {{ name: {:?}, text: {:?} }},",
             row[1], row[2]
+        )?;
+    }
+    code.push_str("];\n");
+    fs::write(to, code).with_context(|| format!("could not write {}", to.display()))
+}
+
+/// Rows of classes come with their class, the others with the constant that C has.
+fn generate_slow(from: &Path, to: &Path) -> Result<()> {
+    let of_commands = definitions(from, "SLOW_COMMAND")?;
+    let others = definitions(from, "SLOW")?;
+    let mut code = format!(
+        "/// All of them.\npub const SLOW: [Slow; {}] = [\n",
+        of_commands.len() + others.len()
+    );
+    for (prefix, row) in of_commands
+        .iter()
+        .map(|row| ("", row))
+        .chain(others.iter().map(|row| ("SLOW_", row)))
+    {
+        ensure!(
+            row.len() == 3,
+            "SLOW needs a number, a name and a text: {row:?}"
+        );
+        writeln!(
+            code,
+            "Slow {{ why: {prefix}{}, name: {:?}, text: {:?} }},",
+            row[0], row[1], row[2]
         )?;
     }
     code.push_str("];\n");

@@ -297,6 +297,14 @@ pub struct ConnView {
     pub requests: u32,
     /// Replies that came back.
     pub replies: u32,
+    /// `CONN_K_*`.
+    pub kept: u16,
+    /// `control.rights` under which it became FAST.
+    pub rights: u32,
+    /// Version of its replies; less than 2: not known.
+    pub resp: u8,
+    /// `enum slow_why`, as far as it is noted.
+    pub slow: u8,
 }
 
 impl From<&conn> for ConnView {
@@ -310,6 +318,10 @@ impl From<&conn> for ConnView {
             out_delta: entry.out_delta,
             requests: entry.requests,
             replies: entry.replies,
+            kept: entry.h.kept,
+            rights: entry.h.rights,
+            resp: entry.h.resp,
+            slow: entry.h.slow,
         }
     }
 }

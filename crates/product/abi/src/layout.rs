@@ -13,6 +13,7 @@ pub const SHARED: &[&str] = &[
     "redis/log.h",
     "redis/maps.h",
     "redis/fast.def",
+    "redis/slow.def",
     "redis/usual.def",
     // How the shared tables are addressed.
     "cache/key_hash.h",

@@ -2,7 +2,7 @@
 //! The Rust mirror of what the data path and user space share.
 //!
 //! Everything here is generated at build time from `bpf/base/abi.h`, `bpf/base/limits.h`, `bpf/redis/log.h`, `bpf/trace/trace.h`,
-//! `bpf/base/reasons.def`, `bpf/base/latency.def`, `bpf/redis/commands.def`, `bpf/redis/fast.def` and `bpf/redis/usual.def`; the mirror's layout is checked by the compiler
+//! `bpf/base/reasons.def`, `bpf/base/latency.def`, `bpf/redis/commands.def`, `bpf/redis/fast.def`, `bpf/redis/usual.def` and `bpf/redis/slow.def`; the mirror's layout is checked by the compiler
 //! against what clang computed, and again by the loader against the maps' value sizes.
 
 #[allow(
@@ -31,6 +31,7 @@ mod layout;
 mod log;
 mod plane;
 mod program;
+mod slow;
 mod values;
 
 pub use block::{Control, ControlBlock};
@@ -44,6 +45,7 @@ pub use log::{Kept, LogWriter, Logs, Recorded, Written};
 pub use mirror::*;
 pub use plane::ControlPlane;
 pub use program::{Program, Table};
+pub use slow::Slow;
 pub use values::Values;
 
 /// What a counted outcome means for the packet.
@@ -125,6 +127,7 @@ pub struct UsualWrite {
 }
 
 include!(concat!(env!("OUT_DIR"), "/usual.rs"));
+include!(concat!(env!("OUT_DIR"), "/slow.rs"));
 
 /// Memory (MEMORY USAGE) of a listpack that is read for the cache, at most. One whose replies fit a slot takes
 /// less, with its key, the key's entry and the allocator's rounding; and few bytes of it make many of RESP.

@@ -4,11 +4,15 @@
 use erb_abi as abi;
 use erb_datapath::{Attached, Datapath, SweepReport};
 use erb_redis::drain::RefusedWrite;
-use erb_redis::{AsideState, Condition, HoldingState, Reports, UnseenConnections, WritesState};
+use erb_redis::{
+    AsideState, CommandCount, Condition, HoldingState, Reports, UnseenConnections, UsageState,
+    WritesState,
+};
 use erb_report::{
-    AsideReport, AttachMode, CacheReport, ConditionReport, ConnectionsReport, Counter, Device,
-    DeviceReport, HeldLine, HeldReport, JournalReport, LatencyBucket, LatencyReport, MemoryReport,
-    ProcessorReport, Unread, VlanOffload, WaitingReport, WritesReport,
+    AsideReport, AttachMode, CacheReport, CommandLine, CommandsReport, ConditionReport,
+    ConnectionsReport, Counter, Device, DeviceReport, HeldLine, HeldReport, JournalReport,
+    LatencyBucket, LatencyReport, MemoryReport, ProcessorReport, Unread, VlanOffload,
+    WaitingReport, WritesReport,
 };
 
 /// Counters of GETs that reached the cache look-up, or would have, and were not answered from it.
@@ -134,6 +138,39 @@ pub fn hit_ratio(cache: &CacheReport) -> Option<f64> {
     let all = cache.hits + cache.misses;
     #[allow(clippy::cast_precision_loss, reason = "a ratio for people")]
     (all > 0).then(|| cache.hits as f64 / all as f64)
+}
+
+/// Commands by name, as this daemon has counted them; none: it has not begun to.
+#[must_use]
+pub fn commands(state: &UsageState, now_ns: u64) -> Option<CommandsReport> {
+    let since_ns = now_ns.saturating_sub(state.since_ns?);
+    let row = |of: &CommandCount| CommandLine {
+        command: of.name.to_owned(),
+        answered: of.answered,
+        to_redis: Some(of.to_redis),
+    };
+    Some(CommandsReport {
+        since_s: Some(since_ns / 1_000_000_000),
+        rows: state.commands.iter().map(row).collect(),
+        overhead_ns: state.overhead_ns,
+        cpu_saved_ms: state.saved_ns / 1_000_000,
+    })
+}
+
+/// What the data path knows of it by itself.
+#[must_use]
+pub fn commands_answered(stats: &[u64]) -> CommandsReport {
+    let fast = abi::FAST_COMMANDS.iter().map(|of| (of.name, of.stat));
+    let row = |(name, stat): (&str, abi::erb_stat)| CommandLine {
+        command: name.to_owned(),
+        answered: stats.get(stat as usize).copied().unwrap_or(0),
+        to_redis: None,
+    };
+    let rows = fast.chain([("set", abi::STAT_ABSORBED)]).map(row);
+    CommandsReport {
+        rows: rows.filter(|row| row.answered > 0).collect(),
+        ..CommandsReport::default()
+    }
 }
 
 /// What is left out, but for whose requests pass unread.
@@ -428,6 +465,10 @@ mod tests {
             out_delta: 0,
             requests: 0,
             replies: 0,
+            kept: 0,
+            rights: 0,
+            resp: 2,
+            slow: 0,
         };
         let views = [
             view(abi::CONN_FAST, 0, 7),
@@ -440,6 +481,34 @@ mod tests {
             (3, 2, 1, 0)
         );
         assert_eq!((found.closing, found.translated), (1, 1));
+    }
+
+    #[test]
+    fn commands_are_told_as_counted_and_without_a_daemon_as_answered() {
+        let state = UsageState {
+            since_ns: Some(2_000_000_000),
+            commands: vec![CommandCount {
+                name: "get",
+                answered: 3,
+                to_redis: 4,
+            }],
+            overhead_ns: Some(5),
+            saved_ns: 6_999_999,
+        };
+        let report = commands(&state, 5_500_000_000).expect("it has begun");
+        assert_eq!((report.since_s, report.cpu_saved_ms), (Some(3), 6));
+        assert_eq!(report.rows[0].to_redis, Some(4));
+        assert_eq!(commands(&UsageState::default(), 5), None);
+        let mut stats = vec![0; abi::STAT_MAX as usize];
+        stats[abi::STAT_FAST_HGET as usize] = 7;
+        stats[abi::STAT_ABSORBED as usize] = 8;
+        let left = commands_answered(&stats);
+        let rows = left.rows.iter();
+        let rows: Vec<_> = rows
+            .map(|row| (&row.command[..], row.answered, row.to_redis))
+            .collect();
+        assert_eq!(rows, [("hget", 7, None), ("set", 8, None)]);
+        assert_eq!(left.since_s, None);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! Answers to the commands that come over the control socket.
 
 use erb_abi::{ControlBlock as _, ControlPlane as _, ValueKind};
-use erb_redis::{Reports, Stage, Whose, addresses};
+use erb_redis::{Reports, Stage, Whose};
 use erb_report::{
     AsideReport, ConnLine, Filled, ListenReport, ProgramsReport, RedisReport, Status,
     WaitingReport, WritesReport,
@@ -13,13 +13,11 @@ use crate::clock::monotonic_ns;
 use crate::daemon::{Daemon, FillClient};
 use crate::rundir::{Notes, RunDir};
 use crate::server::Request;
-use crate::{Error, Result, log, report, sockets, ways};
+use crate::{Error, Result, conns, log, report, sockets, ways};
 
 /// Why nothing is answered without a daemon, and the ways out.
 const DEAD: &str = "the daemon is dead: `erb boost` with the same arguments adopts what is there, `erb detach` takes \
                     it away; connections go on meanwhile";
-
-const STATES: [&str; 4] = ["new", "fast", "bypass", "old"];
 
 impl Daemon {
     pub(crate) fn serve_clients(&mut self) -> Result<()> {
@@ -157,23 +155,11 @@ impl Daemon {
     }
 
     fn conn_lines(&self) -> Vec<ConnLine> {
-        let views = self.core.datapath().loaded.conn_views();
-        views
-            .iter()
-            .map(|view| {
-                let (client, server) = addresses(&view.key);
-                ConnLine {
-                    client: client.to_string(),
-                    server: server.to_string(),
-                    state: (*STATES.get(usize::from(view.state)).unwrap_or(&"unknown")).to_owned(),
-                    flags: view.flags,
-                    in_delta: view.in_delta,
-                    out_delta: view.out_delta,
-                    requests: view.requests,
-                    replies: view.replies,
-                }
-            })
-            .collect()
+        let datapath = &self.core.datapath().loaded;
+        let rights = datapath.control().rights();
+        conns::lines(&datapath.conn_views(), rights, |pair| {
+            self.core.limit_of(pair)
+        })
     }
 
     fn status(&self) -> Result<Status> {
@@ -207,6 +193,9 @@ impl Daemon {
             ..report::aside(core.aside(), core.reports(), monotonic_ns())
         };
         status.waiting = report::waiting(core.holding(), monotonic_ns());
+        if let Some(commands) = report::commands(&core.usage(), monotonic_ns()) {
+            status.commands = commands;
+        }
         status.writes = report::writes(core.writes());
         if let Some(journal) = &self.journal {
             status.writes.journal = journal.report();
@@ -332,6 +321,7 @@ fn base_status(
         waiting: WaitingReport::default(),
         writes: WritesReport::default(),
         hit_ratio: report::hit_ratio(&cache),
+        commands: report::commands_answered(&stats),
         metrics_at: None,
         dashboard_at: None,
         latency: report::latency(&datapath.latency()?),
@@ -352,6 +342,18 @@ fn base_status(
 /// [`Error::NotBoosted`] if there are none, [`Error::UnderWay`] if a boost begins or is taken back, [`Error::LeftBehind`] if
 /// one was interrupted, [`Error::CutOff`] if a daemon is there that cannot be spoken to.
 pub fn status_without_daemon(run_dir: &RunDir) -> Result<Status> {
+    let (notes, datapath) = left_datapath(run_dir)?;
+    // A sweep would count absences; only the daemon may.
+    let nothing = erb_datapath::SweepReport::default();
+    let status = base_status(run_dir, &notes, &datapath, &nothing)?;
+    Ok(Status {
+        connections: report::connections_left(&datapath.conn_views()),
+        ..status
+    })
+}
+
+/// What a dead daemon has left at work. Errors as of [`status_without_daemon`].
+pub(crate) fn left_datapath(run_dir: &RunDir) -> Result<(Notes, erb_datapath::Datapath)> {
     run_dir.check_not_cut_off()?;
     let notes = run_dir.notes();
     if matches!(notes, Err(Error::NotBoosted(_))) || !run_dir.has_pins() {
@@ -369,11 +371,5 @@ pub fn status_without_daemon(run_dir: &RunDir) -> Result<Status> {
         .first()
         .map_or(0, |attached| attached.device.ifindex);
     let datapath = erb_datapath::Datapath::open(&run_dir.pins(), first)?;
-    // A sweep would count absences; only the daemon may.
-    let nothing = erb_datapath::SweepReport::default();
-    let status = base_status(run_dir, &notes, &datapath, &nothing)?;
-    Ok(Status {
-        connections: report::connections_left(&datapath.conn_views()),
-        ..status
-    })
+    Ok((notes, datapath))
 }

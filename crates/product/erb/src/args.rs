@@ -16,7 +16,7 @@ use crate::journal_args::{JournalCommand, KeptArgs};
 use crate::kv_args::KvCommand;
 use crate::node_args::NodeCommand;
 use crate::times::{parse_deadline, parse_interval, parse_patience};
-use crate::watch_args::{BugReportArgs, ManArgs, TopArgs, WatchedArgs};
+use crate::watch_args::{BugReportArgs, ManArgs, StatusArgs, TopArgs, WatchedArgs};
 
 /// ERB answers Redis reads at the network card, over ordinary TCP, for an unmodified Redis.
 #[derive(Debug, Parser)]
@@ -468,20 +468,6 @@ pub enum GuardUse {
     Always,
     /// A server that is killed must not have its files cut or deleted until its sockets are gone.
     Never,
-}
-
-/// Arguments of `erb status`.
-#[derive(Clone, Debug, Args)]
-pub struct StatusArgs {
-    /// Which boost.
-    #[command(flatten)]
-    pub which: Which,
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
-    /// List the tracked connections instead.
-    #[arg(long)]
-    pub conns: bool,
 }
 
 /// Arguments of `erb trace`.

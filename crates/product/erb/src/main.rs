@@ -26,6 +26,7 @@ mod node;
 mod node_args;
 mod serve;
 mod show;
+mod show_lists;
 mod status;
 mod times;
 mod tools;

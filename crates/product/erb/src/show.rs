@@ -7,8 +7,8 @@ use std::io::Write as _;
 use erb_daemon::{Error, Result};
 use erb_datapath::Programs;
 use erb_report::{
-    AsideReport, AttachMode, ConnLine, JournalReport, ProgramsReport, RedisReport, Status,
-    VlanOffload, WaitingReport, WritesReport,
+    AsideReport, AttachMode, JournalReport, ProgramsReport, RedisReport, Status, VlanOffload,
+    WaitingReport, WritesReport,
 };
 
 use crate::exit;
@@ -57,28 +57,6 @@ pub fn json(value: &impl serde::Serialize) -> Result<()> {
 /// Prints the report.
 pub fn status(status: &Status) {
     say(&text(status));
-}
-
-/// Prints the connections.
-pub fn conns(lines: &[ConnLine]) {
-    let mut out = String::new();
-    for line in lines {
-        let _ = writeln!(
-            out,
-            "{:<24} {:<24} {:<7} {:>10} {:>10} {}/{}",
-            line.client,
-            line.server,
-            line.state,
-            line.in_delta,
-            line.out_delta,
-            line.requests,
-            line.replies
-        );
-    }
-    let (client, server, state) = ("client", "server", "state");
-    let heading =
-        format!("{client:<24} {server:<24} {state:<7} in (bytes) out (bytes) requests/replies\n");
-    say(&(heading + &out));
 }
 
 fn text(status: &Status) -> String {

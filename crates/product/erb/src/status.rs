@@ -4,12 +4,13 @@
 use std::process::ExitCode;
 
 use erb_daemon::{
-    Error, Request, Result, RunDir, enter_base_mount_namespace, request, status_without_daemon,
+    Error, Request, Result, RunDir, conns_without_daemon, enter_base_mount_namespace, request,
+    status_without_daemon,
 };
 use erb_report::{ConnLine, Status};
 
-use crate::args::StatusArgs;
-use crate::{detach, show};
+use crate::watch_args::StatusArgs;
+use crate::{detach, show, show_lists};
 
 /// The daemon's report; without a daemon what can be told of what is at work.
 pub fn read(run_dir: &RunDir) -> Result<Status> {
@@ -24,19 +25,23 @@ pub fn run(args: &StatusArgs) -> Result<ExitCode> {
     enter_base_mount_namespace()?;
     let run_dir = detach::run_dir(&args.which)?;
     if args.conns {
-        let lines: Vec<ConnLine> = request(&run_dir, &Request::Conns)?;
+        let lines: Vec<ConnLine> = match request(&run_dir, &Request::Conns) {
+            Err(Error::NotBoosted(_)) => conns_without_daemon(&run_dir)?,
+            found => found?,
+        };
         if args.json {
             show::json(&lines)?
         } else {
-            show::conns(&lines)
+            show_lists::conns(&lines)
         }
         return Ok(ExitCode::SUCCESS);
     }
     let status = read(&run_dir)?;
-    if args.json {
-        show::json(&status)?
-    } else {
-        show::status(&status)
+    match (args.commands, args.json) {
+        (true, true) => show::json(&status.commands)?,
+        (true, false) => show_lists::commands(&status.commands),
+        (false, true) => show::json(&status)?,
+        (false, false) => show::status(&status),
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -85,7 +85,12 @@ pub fn connection(line: &ConnLine) -> Row {
         kind: line.state.clone(),
         name: line.client.clone(),
         text: format!(
-            "to {}; {} request bytes and {} reply bytes without Redis, {} unanswered",
+            "{}to {}; {} request bytes and {} reply bytes without Redis, {} unanswered",
+            if line.why.is_empty() {
+                String::new()
+            } else {
+                format!("{}; ", line.why)
+            },
             line.server,
             line.in_delta,
             line.out_delta,

@@ -13,7 +13,7 @@ use crate::top_lists;
 use crate::top_model::{List, Sort, Top};
 
 /// Lines of the head.
-const HEAD: u16 = 7;
+const HEAD: u16 = 8;
 /// Lines in which the thing under the cursor is explained, with its frame.
 const EXPLAINED: u16 = 5;
 
@@ -168,7 +168,7 @@ fn head_lines<'a>(top: &Top, status: &Status, look: Look) -> Vec<Line<'a>> {
 }
 
 /// The lines with numbers.
-fn figures(top: &Top, status: &Status) -> [String; 5] {
+fn figures(top: &Top, status: &Status) -> [String; 6] {
     let answered = |status: &Status| sum(status, &["FAST_PACKET", "FAST_PACKET_TC"]);
     let up = |status: &Status| sum(status, &["UP_TRANSLATED", "UP_UNTRACKED"]);
     let (conns, cache, aside) = (&status.connections, &status.cache, &status.aside);
@@ -204,6 +204,7 @@ fn figures(top: &Top, status: &Status) -> [String; 5] {
             "latency      {} (half / 99 of 100)",
             top_lists::latencies(&top.latency())
         ),
+        saved(top, status),
         if aside.level == 0 {
             "aside        no".to_owned()
         } else {
@@ -213,6 +214,22 @@ fn figures(top: &Top, status: &Status) -> [String; 5] {
             )
         },
     ]
+}
+
+/// Processor time of Redis that answers save: of one processor, and of all time.
+fn saved(top: &Top, status: &Status) -> String {
+    let commands = &status.commands;
+    if commands.overhead_ns.is_none() {
+        return "Redis saved  not known yet".to_owned();
+    }
+    let of_one = top.per_second(|status| status.commands.cpu_saved_ms);
+    #[allow(clippy::cast_precision_loss, reason = "few digits are shown")]
+    let seconds = commands.cpu_saved_ms as f64 / 1e3;
+    format!(
+        "Redis saved  {} of a processor, {} s in all (an estimate)",
+        percent(of_one.map(|ms| ms / 1e3)),
+        short(seconds)
+    )
 }
 
 fn draw_list(frame: &mut Frame<'_>, top: &Top, look: Look, area: Rect) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The command line of what only looks and tells: `erb top`, `erb report`, `erb man`; and where a server is watched.
+//! The command line of what only looks and tells: `erb status`, `erb top`, `erb report`, `erb man`; and where a server is watched.
 
 use std::io;
 use std::net::SocketAddr;
@@ -86,6 +86,23 @@ impl Watching {
     ) -> io::Result<()> {
         self.0.serve(status)
     }
+}
+
+/// Arguments of `erb status`.
+#[derive(Clone, Debug, Args)]
+pub struct StatusArgs {
+    /// Which boost.
+    #[command(flatten)]
+    pub which: Which,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// List the tracked connections instead, each with why it is not answered, and how many there are of each reason.
+    #[arg(long)]
+    pub conns: bool,
+    /// List commands by name instead: how many ERB answered, how many went to Redis.
+    #[arg(long, conflicts_with = "conns")]
+    pub commands: bool,
 }
 
 /// Arguments of `erb top`.

@@ -11,8 +11,8 @@
 //!    admission from before holds. The epoch moves before the gate is acknowledged.
 //! 3. While the default user needs a password, CLIENT LIST's `user=default` may be somebody who has
 //!    none: such a connection is admitted only if AUTH or HELLO was answered on it.
-//! 4. What a list shows for good (a restricted user, tracking) is noted, so that nobody asks again
-//!    before something changes.
+//! 4. What a list shows for good (a restricted user, tracking) is noted, with the reason, so that nobody
+//!    asks again before something changes.
 
 use std::collections::HashMap;
 
@@ -40,14 +40,14 @@ enum Verdict {
     },
     /// Behind so many replies that it waits for.
     Trial {
-        owed: u32,
+        owed: u16,
     },
     /// It only listens.
     Listen,
     /// Not now.
     Later,
-    /// Not before something of the connection or the rights changes.
-    Never,
+    /// Not before something of the connection or the rights changes: why.
+    Never(abi::slow_why),
 }
 
 /// Flags that say nothing: none, and CLIENT NO-EVICT.
@@ -77,6 +77,30 @@ fn only_waits(line: &ClientLine) -> bool {
     flags && is_known && is_free && line.qbuf == 0 && line.output == 0
 }
 
+/// What of its state, which only a command can end, keeps a line's connection out (flags: Redis src/networking.c,
+/// `catClientInfoString`).
+fn state_against(line: &ClientLine) -> Option<abi::slow_why> {
+    let has = |flags: &[char]| line.flags.contains(flags);
+    let of_flags = match () {
+        () if flags_are_plain(&line.flags) => None,
+        () if has(&['O']) => Some(abi::CMD_MONITOR),
+        () if has(&['S', 'M']) => Some(abi::CMD_SILENT),
+        () if has(&['t', 'R', 'B']) => Some(abi::CMD_BARRED),
+        () if has(&['P']) => Some(abi::CMD_UNCOUNTABLE),
+        () if has(&['x']) => Some(abi::CMD_MULTI),
+        () if has(&['d']) => Some(abi::CMD_WATCH),
+        () => Some(abi::SLOW_FLAGS),
+    };
+    let of_counts = [
+        (line.multi.is_some(), abi::CMD_MULTI),
+        (line.watch > 0, abi::CMD_WATCH),
+        (line.subscriptions > 0, abi::CMD_UNCOUNTABLE),
+        (line.has_capabilities, abi::CMD_BARRED),
+    ];
+    let counted = of_counts.iter().find(|(is_so, _)| *is_so);
+    of_flags.or(counted.map(|(_, why)| *why))
+}
+
 fn judge(row: &abi::admit_row, line: &ClientLine, users: &Users) -> Verdict {
     if u32::from(row.act) == abi::ADMIT_TRIAL && only_waits(line) {
         return Verdict::Trial { owed: 1 };
@@ -91,11 +115,8 @@ fn judge(row: &abi::admit_row, line: &ClientLine, users: &Users) -> Verdict {
     if u32::from(row.act) == abi::ADMIT_LISTEN {
         return Verdict::Later;
     }
-    if !flags_are_plain(&line.flags) || line.multi.is_some() || line.watch > 0 {
-        return Verdict::Never;
-    }
-    if line.subscriptions > 0 || line.has_capabilities {
-        return Verdict::Never;
+    if let Some(why) = state_against(line) {
+        return Verdict::Never(why);
     }
     if line.qbuf > 0 || line.output > 0 {
         return Verdict::Later;
@@ -109,14 +130,14 @@ fn judge(row: &abi::admit_row, line: &ClientLine, users: &Users) -> Verdict {
         };
     }
     let Some(rights) = users.get(&line.user).filter(|rights| rights.is_full()) else {
-        return Verdict::Never;
+        return Verdict::Never(abi::SLOW_USER);
     };
     if line.user == DEFAULT_USER && !rights.no_password && row.authed == 0 {
-        return Verdict::Never;
+        return Verdict::Never(abi::SLOW_PASSWORD);
     }
     match (u16::try_from(line.db), line.resp) {
         (Ok(db), resp @ (2 | 3)) if db < u16::MAX => Verdict::Fast { db, resp },
-        _ => Verdict::Never,
+        _ => Verdict::Never(abi::SLOW_FLAGS),
     }
 }
 
@@ -127,6 +148,8 @@ pub(crate) struct Admissions {
     begin_ns: Option<u64>,
     acl: Option<Vec<String>>,
     users: Users,
+    /// As which user a connection has come that stays out for its user's sake. No more than the last list had lines.
+    limited: HashMap<TcpPair, String>,
     skip: u32,
     changes: u64,
     waiting: bool,
@@ -141,6 +164,7 @@ impl Admissions {
             begin_ns: Some(now + BEGIN_AFTER_NS),
             acl: None,
             users: Users::default(),
+            limited: HashMap::new(),
             skip: 0,
             changes: 0,
             waiting: false,
@@ -241,7 +265,7 @@ impl Admissions {
 
     /// CLIENT LIST came back for these candidates.
     pub(crate) fn admit(
-        &self,
+        &mut self,
         path: &impl DataPath,
         list: &[ClientLine],
         rows: &[abi::admit_row],
@@ -250,51 +274,92 @@ impl Admissions {
         if rows.is_empty() || self.acl.is_none() || rights != path.rights() {
             return Ok(());
         }
-        // None: two lines have these addresses.
-        let mut lines: HashMap<TcpPair, Option<&ClientLine>> = HashMap::new();
-        for line in list {
-            let (Some(client), Some(server)) = (line.addr, line.laddr) else {
-                continue;
-            };
-            let pair = TcpPair {
-                client: canonical(client),
-                server: canonical(server),
-            };
-            let place = lines.entry(pair).or_insert(Some(line));
-            if place.is_some_and(|other| other.id != line.id) {
-                *place = None;
-            }
-        }
+        let lines = by_addresses(list);
+        self.limited.retain(|pair, user| {
+            let line = lines.get(pair).copied().flatten();
+            line.is_some_and(|line| line.user == *user)
+        });
         let mut admitted = 0;
         for row in rows {
             let (client, server) = addresses(&row.key);
-            let line = lines.get(&TcpPair { client, server }).copied().flatten();
+            let pair = TcpPair { client, server };
+            let line = lines.get(&pair).copied().flatten();
             let verdict = line.map_or(Verdict::Later, |line| judge(row, line, &self.users));
-            let (act, db, resp, owed) = match verdict {
-                Verdict::Fast { db, resp } => (abi::ADMIT_FAST, db, resp, 0),
-                // Threads may have parsed what comes behind the command that waits.
-                Verdict::Trial { owed: 1.. } if parses_ahead => continue,
-                Verdict::Trial { owed } => (abi::ADMIT_TRIAL, 0, 0, owed),
-                Verdict::Listen => (abi::ADMIT_LISTEN, 0, 0, 0),
-                Verdict::Never => (abi::ADMIT_JUDGED, 0, 0, 0),
-                Verdict::Later => continue,
+            let Some(request) = request_of(row, rights, verdict, parses_ahead) else {
+                continue;
             };
-            let request = abi::admit_io {
-                row: *row,
-                rights,
-                db,
-                resp,
-                act: act as u8,
-                owed,
-                ..Default::default()
-            };
-            admitted += u32::from(path.admit_conn(&request)? && act == abi::ADMIT_FAST);
+            let is_done = path.admit_conn(&request)?;
+            admitted += u32::from(is_done && matches!(verdict, Verdict::Fast { .. }));
+            match line.filter(|_| verdict == Verdict::Never(abi::SLOW_USER)) {
+                Some(line) => drop(self.limited.insert(pair, line.user.clone())),
+                None => drop(self.limited.remove(&pair)),
+            }
         }
         if admitted > 0 {
             tracing::debug!("{admitted} connections admitted");
         }
         Ok(())
     }
+
+    /// Of a connection that stays out because its user may not do everything: which user it is, and the first rule
+    /// that is against it; none: a list has not said that of it.
+    pub(crate) fn limit_of(&self, pair: &TcpPair) -> Option<String> {
+        let user = self.limited.get(pair)?;
+        Some(self.users.limit_of(user))
+    }
+}
+
+/// The lines by their addresses; none: two lines have these.
+fn by_addresses(list: &[ClientLine]) -> HashMap<TcpPair, Option<&ClientLine>> {
+    let mut lines: HashMap<TcpPair, Option<&ClientLine>> = HashMap::new();
+    for line in list {
+        let (Some(client), Some(server)) = (line.addr, line.laddr) else {
+            continue;
+        };
+        let pair = TcpPair {
+            client: canonical(client),
+            server: canonical(server),
+        };
+        let place = lines.entry(pair).or_insert(Some(line));
+        if place.is_some_and(|other| other.id != line.id) {
+            *place = None;
+        }
+    }
+    lines
+}
+
+/// What the data path is asked to do; none: nothing, now.
+fn request_of(
+    row: &abi::admit_row,
+    rights: u32,
+    verdict: Verdict,
+    parses_ahead: bool,
+) -> Option<abi::admit_io> {
+    let mut request = abi::admit_io {
+        row: *row,
+        rights,
+        ..Default::default()
+    };
+    let act = match verdict {
+        Verdict::Fast { db, resp } => {
+            (request.db, request.resp) = (db, resp);
+            abi::ADMIT_FAST
+        }
+        // Threads may have parsed what comes behind the command that waits.
+        Verdict::Trial { owed: 1.. } if parses_ahead => return None,
+        Verdict::Trial { owed } => {
+            request.owed = owed;
+            abi::ADMIT_TRIAL
+        }
+        Verdict::Listen => abi::ADMIT_LISTEN,
+        Verdict::Never(why) => {
+            request.slow = why as u16;
+            abi::ADMIT_JUDGED
+        }
+        Verdict::Later => return None,
+    };
+    request.act = act as u8;
+    Some(request)
 }
 
 #[cfg(test)]

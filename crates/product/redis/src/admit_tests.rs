@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Which lines of CLIENT LIST and ACL LIST admit a connection.
 
+use erb_abi::ControlBlock as _;
+
 use super::*;
 use crate::client_list::parse;
 
@@ -19,6 +21,14 @@ fn users(lines: &[&str]) -> Users {
 
 fn open() -> Users {
     users(&["user default on nopass sanitize-payload ~* &* +@all"])
+}
+
+/// The reason's name, where nothing is asked again.
+fn why_never(verdict: Verdict) -> Option<&'static str> {
+    match verdict {
+        Verdict::Never(why) => Some(abi::Slow::of(why).name),
+        _ => None,
+    }
 }
 
 fn judged(line: &str, users: &Users) -> Verdict {
@@ -57,32 +67,32 @@ fn what_ends_by_itself_is_asked_again() {
 
 #[test]
 fn what_only_a_command_can_end_is_not() {
-    for (from, to) in [
-        ("flags=N", "flags=t"),
-        ("flags=N", "flags=x"),
-        ("flags=N", "flags=O"),
-        ("flags=N", "flags=S"),
-        ("flags=N", "flags=P"),
-        ("flags=N", "flags=d"),
-        ("flags=N", "flags=r"),
-        ("flags=N", "flags=Q"),
-        ("flags=N", "flags=N capa=r"),
-        ("multi=-1", "multi=0"),
-        (" multi=-1", ""),
-        (" sub=0", " sub=1"),
-        ("psub=0", "psub=1"),
-        ("ssub=0", "ssub=2"),
-        (" ssub=0", ""),
-        ("resp=2", "resp=2 watch=1"),
-        ("db=7", "db=65535"),
-        ("db=7 ", ""),
-        ("resp=2", "resp=4"),
-        ("user=default", "user=bob"),
-        (" user=default", ""),
+    for (from, to, why) in [
+        ("flags=N", "flags=t", "barred"),
+        ("flags=N", "flags=x", "multi"),
+        ("flags=N", "flags=O", "monitor"),
+        ("flags=N", "flags=S", "silent"),
+        ("flags=N", "flags=P", "subscribed"),
+        ("flags=N", "flags=d", "watch"),
+        ("flags=N", "flags=r", "flags"),
+        ("flags=N", "flags=Q", "flags"),
+        ("flags=N", "flags=N capa=r", "barred"),
+        ("multi=-1", "multi=0", "multi"),
+        (" multi=-1", "", "multi"),
+        (" sub=0", " sub=1", "subscribed"),
+        ("psub=0", "psub=1", "subscribed"),
+        ("ssub=0", "ssub=2", "subscribed"),
+        (" ssub=0", "", "subscribed"),
+        ("resp=2", "resp=2 watch=1", "watch"),
+        ("db=7", "db=65535", "flags"),
+        ("db=7 ", "", "flags"),
+        ("resp=2", "resp=4", "flags"),
+        ("user=default", "user=bob", "user"),
+        (" user=default", "", "user"),
     ] {
         assert_eq!(
-            judged(&LINE.replace(from, to), &open()),
-            Verdict::Never,
+            why_never(judged(&LINE.replace(from, to), &open())),
+            Some(why),
             "{to}"
         );
     }
@@ -109,13 +119,15 @@ fn older_connections_that_only_listen_are_told_from_others() {
             let unread = line.replace("qbuf=0", "qbuf=3");
             assert_ne!(judged(act, &unread), Verdict::Listen, "{unread}");
         }
-        assert_eq!(judged(abi::ADMIT_FAST, line), Verdict::Never);
+        assert!(why_never(judged(abi::ADMIT_FAST, line)).is_some());
     }
     let free = subscriber.replace("resp=2", "resp=3");
-    assert_eq!(judged(abi::ADMIT_TRIAL, &free), Verdict::Never);
+    let judged_free = judged(abi::ADMIT_TRIAL, &free);
+    assert_eq!(judged_free, Verdict::Never(abi::CMD_UNCOUNTABLE));
     assert_eq!(judged(abi::ADMIT_LISTEN, LINE), Verdict::Later);
     let monitor = LINE.replace("flags=N", "flags=SO");
-    assert_eq!(judged(abi::ADMIT_TRIAL, &monitor), Verdict::Never);
+    let judged_monitor = judged(abi::ADMIT_TRIAL, &monitor);
+    assert_eq!(judged_monitor, Verdict::Never(abi::CMD_MONITOR));
 }
 
 #[test]
@@ -144,7 +156,7 @@ fn only_users_with_full_rights_are_admitted() {
         ]);
         let verdict = judged(&as_bob, &users);
         assert_eq!(verdict == Verdict::Fast { db: 7, resp: 2 }, full, "{rules}");
-        assert!(full || verdict == Verdict::Never, "{rules}");
+        assert!(full || verdict == Verdict::Never(abi::SLOW_USER), "{rules}");
     }
 }
 
@@ -160,7 +172,7 @@ fn with_a_password_the_default_user_must_have_authenticated() {
         assert_eq!(users(&[&format!("user default {rules}")]).door(), door);
     }
     assert_eq!(users(&["user bob on"]).door(), abi::DOOR_UNKNOWN);
-    assert_eq!(judged(LINE, &guarded), Verdict::Never);
+    assert_eq!(judged(LINE, &guarded), Verdict::Never(abi::SLOW_PASSWORD));
     let row = abi::admit_row {
         authed: 1,
         ..Default::default()
@@ -200,4 +212,39 @@ fn a_stream_is_taken_up_only_between_commands() {
         Verdict::Later
     );
     assert_eq!(verdict(&LINE.replace(" argv-mem=0", "")), Verdict::Later);
+}
+
+#[test]
+fn a_connection_of_a_user_that_may_not_do_everything_is_told_with_the_rule_until_it_has_gone() {
+    let path = crate::doubles::Recorder::default();
+    let acl = |rules: &str| {
+        let default = "user default on nopass ~* &* +@all".to_owned();
+        vec![default, format!("user app {rules}")]
+    };
+    let mut admissions = Admissions::new(0);
+    admissions.take_rights(&path, &acl("on #1 ~app:* &* +@all"));
+    let line = LINE.replace("user=default", "user=app");
+    let (client, server) = ("10.0.0.2:40000", "10.0.0.1:6379");
+    let pair = TcpPair {
+        client: client.parse().expect("an address"),
+        server: server.parse().expect("an address"),
+    };
+    let row = abi::admit_row {
+        key: crate::client_list::key_of(pair.client, pair.server),
+        ..Default::default()
+    };
+    let listed = |admissions: &mut Admissions, line: &str| {
+        let known = (path.rights(), false);
+        let list = parse(line);
+        admissions
+            .admit(&path, &list, &[row], known)
+            .expect("a list");
+        admissions.limit_of(&pair)
+    };
+    let told = listed(&mut admissions, &line);
+    assert_eq!(told.as_deref(), Some("app (~app:*)"));
+    assert_eq!(listed(&mut admissions, LINE), None, "another user now");
+    assert!(listed(&mut admissions, &line).is_some());
+    let another = LINE.replace("10.0.0.2:40000", "10.0.0.2:40001");
+    assert_eq!(listed(&mut admissions, &another), None, "gone");
 }

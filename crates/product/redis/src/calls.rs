@@ -91,7 +91,7 @@ pub(crate) fn calls(value: &str) -> u64 {
 }
 
 /// The number behind this name in a line of commandstats.
-fn part(value: &str, name: &str) -> u64 {
+pub(crate) fn part(value: &str, name: &str) -> u64 {
     word(value, name)
         .and_then(|number| number.parse().ok())
         .unwrap_or(0)

@@ -10,7 +10,7 @@ use crate::client_list::ClientLine;
 use crate::expect::Question;
 use crate::link::Link;
 use crate::listeners::Listeners;
-use crate::outside::{DataPath, Machine, Result};
+use crate::outside::{DataPath, Machine, Result, TcpPair};
 use crate::proof::Proofs;
 use crate::sweep::{Held, Part, Round, Sweeps};
 use crate::unseen::{Unseen, UnseenConnections};
@@ -61,6 +61,11 @@ impl<M: Machine> Connections<M> {
     /// Connections for which the table had no room, as last counted.
     pub(crate) const fn unseen(&self) -> UnseenConnections {
         self.unseen.found()
+    }
+
+    /// Of a connection that stays out for its user's sake: the user and the rule.
+    pub(crate) fn limit_of(&self, pair: &TcpPair) -> Option<String> {
+        self.admissions.limit_of(pair)
     }
 
     /// Counts them for somebody who asks.

@@ -12,6 +12,7 @@ use crate::reading::{Answered, Asked};
 use crate::redis_state::RedisState;
 use crate::reports::Reports;
 use crate::size::Size;
+use crate::usage::ByCommand;
 
 /// Why CLIENT LIST is asked for.
 #[derive(Debug, Default)]
@@ -116,8 +117,10 @@ pub(crate) enum Expect {
     },
     Config,
     Acl,
+    /// `own`: what the daemon had asked for before.
     Info {
         gate: u64,
+        own: ByCommand,
     },
     /// CLIENT LIST, the state's last part where a monitor may be attached.
     Monitors {

@@ -40,6 +40,7 @@ use crate::resp::{
 };
 use crate::rights::{self, Credentials, TRIAL_KEY};
 use crate::size::Steps;
+use crate::usage::ByCommand;
 
 /// Reads per call: bounds the time until the lease is looked at again; 8 x 64 KiB.
 const READS_MAX: usize = 8;
@@ -79,6 +80,8 @@ pub(crate) struct Feed<S> {
     /// The daemon's commands are what they are called: without that none is sent but for set-up, as
     /// it might be another one.
     trusts_names: bool,
+    /// What was asked for.
+    own: ByCommand,
 }
 
 impl<S: Read + Write> Feed<S> {
@@ -107,6 +110,7 @@ impl<S: Read + Write> Feed<S> {
             trial_error: None,
             ready: false,
             trusts_names: false,
+            own: ByCommand::default(),
         };
         feed.ask(
             &Credentials::hello(credentials),
@@ -270,8 +274,14 @@ impl<S: Read + Write> Feed<S> {
         if self.ready && !self.trusts_names {
             return;
         }
+        self.own.count(arguments);
         self.stream.push(arguments);
         self.expected.push_back(expect);
+    }
+
+    /// What this feed has asked for, by command.
+    pub(crate) const fn own(&self) -> &ByCommand {
+        &self.own
     }
 
     /// Reads and handles what Redis sent. An error ends the connection.
@@ -372,7 +382,7 @@ impl<S: Read + Write> Feed<S> {
             Expect::Batch => return Err(broken("a batch is answered to the drain")),
             Expect::Config => self.take_config(&frame),
             Expect::Acl => self.state.take_acl(&frame),
-            Expect::Info { gate } => self.take_info(&frame, gate, events),
+            Expect::Info { gate, own } => self.take_info(&frame, (gate, own), events),
             Expect::Monitors { gate } => {
                 self.state.take_clients(&frame);
                 self.line_bytes = self.state.line_bytes;
@@ -466,6 +476,7 @@ impl<S: Read + Write> Feed<S> {
             .into_iter()
             .chain(names)
             .collect();
+        self.own.count(&words);
         self.stream.push(&words);
         self.expected.push_back(Expect::Commands { listed, asked });
         Ok(())

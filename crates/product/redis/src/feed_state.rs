@@ -3,15 +3,14 @@
 
 use std::io::{Read, Write};
 
-use super::Feed;
+use super::{Feed, refusal};
 use crate::calls::Calls;
 use crate::expect::{Event, Expect, Setup};
 use crate::line_ends::{self, LineEnds};
 use crate::outside::DataPath;
 use crate::redis_state::RedisState;
 use crate::resp::{Frame, error};
-
-use super::refusal;
+use crate::usage::ByCommand;
 
 impl<S: Read + Write> Feed<S> {
     pub(super) fn take_calls(&mut self, reply: &Frame, events: &mut Vec<Event>) {
@@ -29,8 +28,14 @@ impl<S: Read + Write> Feed<S> {
     }
 
     /// The last answer about Redis's state, but for CLIENT LIST where that is needed.
-    pub(super) fn take_info(&mut self, reply: &Frame, gate: u64, events: &mut Vec<Event>) {
+    pub(super) fn take_info(
+        &mut self,
+        reply: &Frame,
+        (gate, own): (u64, ByCommand),
+        events: &mut Vec<Event>,
+    ) {
         self.state.take_info(reply);
+        self.state.usage.asked_by(self.id, own);
         self.fields_expire = self.state.fields_may_expire();
         // Here, not with the state: calls of later PINGs come before CLIENT LIST's answer.
         events.extend(Calls::of(reply).map(Event::Calls));

@@ -27,6 +27,7 @@ impl<S: Read + Write> Feed<S> {
     ) -> Result<(), LogError> {
         if drain.begin(now, self.stream.output())? {
             self.expected.push_back(Expect::Batch);
+            drain.said(|name, count| self.own.add(name, count));
         }
         Ok(())
     }
@@ -36,7 +37,11 @@ impl<S: Read + Write> Feed<S> {
         for (step, words) in TRIAL.iter().enumerate() {
             let last = step + 1 == TRIAL.len();
             let frame = step == 0 || last;
+            let executed = self.own().clone();
             self.ask(words, Expect::WriteTrial { frame, last });
+            if !frame {
+                self.own = executed; // it is queued, and discarded
+            }
         }
     }
 

@@ -18,7 +18,7 @@
 //!
 //! Reading order: [`Core`] (the turn), `feed` (the one connection to Redis and its invariants),
 //! `reports` (of which changes Redis tells it), `lease` (when there is one), `watch` (whether ERB may answer), `sweep` and `proof` (who holds
-//! something), `users` (what ACL LIST says), `admit` (who becomes fast), `listeners` (whose a connection is), `touch` (use of
+//! something), `users` (what ACL LIST says), `usage` (what Redis executes and is spared), `admit` (who becomes fast), `listeners` (whose a connection is), `touch` (use of
 //! keys), `holding` (packets that wait), `stop` (detach), `closing` (the cache closed), `hours` (for long, by itself), `writes`, `gate` and [`drain`] (writes that are answered in Redis's place). Each part owns what it knows, and no file uses one that uses it.
 
 mod admission;
@@ -68,6 +68,7 @@ mod timer;
 mod touch;
 mod turn;
 mod unseen;
+mod usage;
 mod users;
 mod walk;
 mod watch;
@@ -88,6 +89,7 @@ pub use reports::Reports;
 pub use stop::{Stage, reset_translated};
 pub use turn::{Core, Settings};
 pub use unseen::{UnseenClient, UnseenConnections};
+pub use usage::{CommandCount, Usage, UsageState};
 pub use walk::Pieces;
 pub use write_state::WriteState;
 pub use writes::WritesState;

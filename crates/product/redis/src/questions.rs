@@ -22,7 +22,8 @@ impl<S: Read + Write> Feed<S> {
         self.ask_line_ends();
         self.ask(config, Expect::Config);
         self.ask(acl, Expect::Acl);
-        self.ask(info, Expect::Info { gate });
+        let own = self.own().clone();
+        self.ask(info, Expect::Info { gate, own });
     }
 
     /// Queues CLIENT LIST.

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the daemon reads of Redis each second, and whether ERB may answer in Redis's place.
 
+use std::collections::BTreeMap;
+
 use crate::calls::{Calls, calls, fields, word};
-use crate::client_list;
+use crate::client_list::{self, ClientLine};
 use crate::output_limit;
 use crate::resp::{Frame, error, pairs, text};
 use crate::rights::DEFAULT_USER;
+use crate::usage::Usage;
 use crate::users::{Users, hides_keys_from};
 use crate::write_state::WriteState;
 
@@ -73,6 +76,8 @@ pub struct RedisState {
     pub events: String,
     /// What writes depend on.
     pub writes: WriteState,
+    /// What it has executed, and what that took.
+    pub usage: Usage,
     /// Names of the modules that are loaded.
     pub modules: Vec<String>,
     /// `port` and `tls-port`, those that are not 0.
@@ -102,6 +107,7 @@ impl RedisState {
         self.info_is_read = true;
         for (name, value) in fields(&String::from_utf8_lossy(info)) {
             self.calls.take(name, value);
+            self.usage.take(name, value);
             match name {
                 "redis_version" => value.clone_into(&mut self.version),
                 "valkey_version" => self.valkey = Some(numbers(value)),
@@ -180,6 +186,19 @@ impl RedisState {
     #[must_use]
     pub fn no_full_user(&self) -> Option<String> {
         Users::of(&self.acl).none_is_full()
+    }
+
+    /// Users of these clients that may not do everything, each with the first rule that is against it and how many
+    /// connections are its. Not the daemon's own user, nor replicas, nor clients of unix sockets.
+    #[must_use]
+    pub fn limited_users(&self, clients: &[ClientLine]) -> BTreeMap<String, usize> {
+        let own = self.user.as_deref().filter(|user| *user != DEFAULT_USER);
+        let counts = |client: &&ClientLine| {
+            let serves = client.flags.contains(['S', 'M']) || client.laddr.is_none();
+            !serves && own != Some(client.user.as_str())
+        };
+        let users = clients.iter().filter(counts);
+        Users::of(&self.acl).limited(users.map(|client| client.user.as_str()))
     }
 
     /// Why Redis may keep changes of some keys from the daemon; none: it tells of all, or nothing is known of users.
@@ -270,6 +289,7 @@ impl RedisState {
             b"stats",
             b"commandstats",
             b"modules",
+            b"cpu",
         ],
         &[b"CLIENT", b"LIST"],
     ];

@@ -25,6 +25,7 @@ use crate::settle::{Settling, settle};
 use crate::stop::{Detach, Stage};
 use crate::timer::Timer;
 use crate::touch::Touches;
+use crate::usage::Spared;
 use crate::walk::Pieces;
 use crate::watch::{Watch, is_gate_to_read};
 use crate::writes::Writes;
@@ -75,6 +76,7 @@ pub struct Core<P, M: Machine> {
     timer: Timer,
     holding: Holding,
     writes: Writes,
+    spared: Spared,
     connections: Connections<M>,
     next_tick_ns: u64,
     next_second_ns: u64,
@@ -116,6 +118,7 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             touches: Touches::default(),
             timer: Timer::new(settings.pieces),
             holding: Holding::new(settings.hold_max_ns),
+            spared: Spared::default(),
             connections: Connections::new(settings.pieces, settings.port, now),
             settings,
             next_tick_ns: now,
@@ -368,6 +371,9 @@ impl<P: DataPath, M: Machine> Core<P, M> {
             Event::WriteTrial(came) => self.writes.gate().trial_came(came),
             Event::State { state, gate } => {
                 self.judge_state(&state, now);
+                if state.info_is_read {
+                    self.spared.take(&self.path, &state.usage, now)?;
+                }
                 if state.acl_is_read() {
                     self.connections.take_rights(&self.path, &state.acl);
                 }

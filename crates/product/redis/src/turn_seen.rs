@@ -9,9 +9,10 @@ use super::Core;
 use crate::commands::CommandsReport;
 use crate::holding::HoldingState;
 use crate::listeners::Whose;
-use crate::outside::{DataPath, Machine};
+use crate::outside::{DataPath, Machine, TcpPair};
 use crate::redis_state::RedisState;
 use crate::unseen::UnseenConnections;
+use crate::usage::UsageState;
 
 impl<P: DataPath, M: Machine> Core<P, M> {
     /// The last sweep.
@@ -57,6 +58,19 @@ impl<P: DataPath, M: Machine> Core<P, M> {
     #[must_use]
     pub const fn unseen(&self) -> UnseenConnections {
         self.connections.unseen()
+    }
+
+    /// Of a connection that is not answered because its user may not do everything: which user it is, and the first
+    /// rule that is against it; none: CLIENT LIST has not said that of it.
+    #[must_use]
+    pub fn limit_of(&self, pair: &TcpPair) -> Option<String> {
+        self.connections.limit_of(pair)
+    }
+
+    /// Commands by name, and the processor time that Redis was spared.
+    #[must_use]
+    pub fn usage(&self) -> UsageState {
+        self.spared.state()
     }
 
     /// Packets that wait for what was answered before them.

@@ -53,6 +53,26 @@ impl Users {
         self.0.get(user)
     }
 
+    /// Which user it is, and the first rule that is against it, or that there is no such.
+    pub(crate) fn limit_of(&self, user: &str) -> String {
+        let rule = match self.0.get(user).map(|rights| rights.against.as_deref()) {
+            Some(Some(rule)) => rule,
+            Some(None) => "read again at the next CLIENT LIST",
+            None => "not in ACL LIST",
+        };
+        format!("{user} ({rule})")
+    }
+
+    /// Users of these that may not do everything, each with how many of them are its, by [`Self::limit_of`].
+    pub(crate) fn limited<'a>(&self, of: impl Iterator<Item = &'a str>) -> BTreeMap<String, usize> {
+        let is_full = |user: &str| self.0.get(user).is_some_and(Rights::is_full);
+        let mut found = BTreeMap::new();
+        for user in of.filter(|user| !is_full(user)) {
+            *found.entry(self.limit_of(user)).or_default() += 1;
+        }
+        found
+    }
+
     /// What a new connection may do without a password.
     pub(crate) fn door(&self) -> abi::door {
         match self.0.get(DEFAULT_USER) {
@@ -182,6 +202,20 @@ mod tests {
         let many: Vec<String> = (0..5).map(|user| format!("user u{user} on ~a")).collect();
         let said = Users::of(&many).none_is_full().expect("a restriction");
         assert!(said.contains("(user u2) and 2 more:"), "{said}");
+    }
+
+    #[test]
+    fn users_of_clients_that_may_not_do_everything_are_counted_with_the_rule() {
+        let found = users(&[
+            "user default on nopass ~* &* +@all",
+            "user app on #1 ~app:* &* +@all",
+        ]);
+        let clients = ["default", "app", "gone", "app"];
+        let limited = found.limited(clients.into_iter()).into_iter();
+        let limited: Vec<(String, usize)> = limited.collect();
+        let told = |text: &str, count| (text.to_owned(), count);
+        let wanted = [told("app (~app:*)", 2), told("gone (not in ACL LIST)", 1)];
+        assert_eq!(limited, wanted);
     }
 
     #[test]

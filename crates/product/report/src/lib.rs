@@ -12,6 +12,7 @@
 //! - [`Filled`], [`Consumed`]: answers of hidden commands, which checks and measurements use.
 //! - [`exit`]: the codes. [`shell`]: commands in messages, to be pasted.
 
+mod commands;
 mod doctor;
 pub mod exit;
 mod heat;
@@ -23,6 +24,7 @@ mod status;
 mod trace;
 mod writes;
 
+pub use commands::{CommandLine, CommandsReport};
 pub use doctor::{Doctor, Finding, Level};
 pub use heat::{HotKey, HotKeys, shown_key};
 pub use latency::{LatencyBucket, LatencyReport, ProcessorReport};

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{LatencyReport, ProcessorReport, WritesReport};
+use crate::{CommandsReport, LatencyReport, ProcessorReport, WritesReport};
 
 /// One counter with its description.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -341,6 +341,9 @@ pub struct Status {
     pub writes: WritesReport,
     /// Share of the reads on fast connections that the cache answered; none before the first.
     pub hit_ratio: Option<f64>,
+    /// Commands by name, and the processor time that Redis was spared.
+    #[serde(default)]
+    pub commands: CommandsReport,
     /// What is left out, as it does not pay.
     #[serde(default)]
     pub aside: AsideReport,
@@ -398,6 +401,12 @@ pub struct ConnLine {
     pub requests: u32,
     /// Replies of Redis.
     pub replies: u32,
+    /// Why it is not answered, as one word; empty: it may be.
+    #[serde(default)]
+    pub reason: String,
+    /// The same as a sentence.
+    #[serde(default)]
+    pub why: String,
 }
 
 /// What `erb fill` has done.

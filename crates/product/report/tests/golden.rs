@@ -5,11 +5,12 @@
 use std::fmt::Debug;
 
 use erb_report::{
-    AsideReport, AttachMode, Because, CacheReport, ConditionReport, ConnLine, ConnectionsReport,
-    Consumed, Counter, Device, DeviceReport, Doctor, Filled, Finding, HeldLine, HeldReport,
-    JournalReport, LatencyBucket, LatencyReport, Level, ListenReport, MemoryReport, NodeCache,
-    NodeHistory, NodeSpace, NodeStatus, Packet, ProcessorReport, ProgramsReport, RedisReport,
-    SentBytes, Serve, Stage, Status, Unread, Verdict, VlanOffload, WaitingReport, WritesReport,
+    AsideReport, AttachMode, Because, CacheReport, CommandLine, CommandsReport, ConditionReport,
+    ConnLine, ConnectionsReport, Consumed, Counter, Device, DeviceReport, Doctor, Filled, Finding,
+    HeldLine, HeldReport, JournalReport, LatencyBucket, LatencyReport, Level, ListenReport,
+    MemoryReport, NodeCache, NodeHistory, NodeSpace, NodeStatus, Packet, ProcessorReport,
+    ProgramsReport, RedisReport, SentBytes, Serve, Stage, Status, Unread, Verdict, VlanOffload,
+    WaitingReport, WritesReport,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -172,6 +173,29 @@ fn processor() -> ProcessorReport {
     }
 }
 
+fn memory() -> MemoryReport {
+    MemoryReport {
+        connection_bytes: 1,
+        connections_max: 2,
+        connections_total_bytes: 3,
+        cache_entry_bytes_mean: 4,
+        cache_total_bytes: 5,
+    }
+}
+
+fn commands() -> CommandsReport {
+    CommandsReport {
+        since_s: Some(1),
+        rows: vec![CommandLine {
+            command: "get".to_owned(),
+            answered: 2,
+            to_redis: Some(3),
+        }],
+        overhead_ns: Some(4),
+        cpu_saved_ms: 5,
+    }
+}
+
 fn status() -> Status {
     Status {
         daemon: "running".to_owned(),
@@ -221,19 +245,14 @@ fn status() -> Status {
         waiting: waiting(),
         writes: writes(),
         hit_ratio: Some(0.75),
+        commands: commands(),
         aside: aside(),
         cache: cache(),
         metrics_at: Some("http://127.0.0.1:9279/metrics".to_owned()),
         dashboard_at: Some("http://127.0.0.1:9279/".to_owned()),
         latency: vec![latency()],
         processors: vec![processor()],
-        memory: MemoryReport {
-            connection_bytes: 1,
-            connections_max: 2,
-            connections_total_bytes: 3,
-            cache_entry_bytes_mean: 4,
-            cache_total_bytes: 5,
-        },
+        memory: memory(),
         counters: vec![Counter {
             name: "FAST_GET".to_owned(),
             kind: "answered".to_owned(),
@@ -253,12 +272,14 @@ fn a_connection_is_as_written_down() {
     let line = ConnLine {
         client: "10.0.0.2:40000".to_owned(),
         server: "10.0.0.1:6379".to_owned(),
-        state: "fast".to_owned(),
+        state: "bypass".to_owned(),
         flags: 1,
         in_delta: 2,
         out_delta: 3,
         requests: 4,
         replies: 5,
+        reason: "user".to_owned(),
+        why: "its user may not do everything: app (~app:*)".to_owned(),
     };
     assert_golden(&line, include_str!("conn.json"));
 }

@@ -294,6 +294,12 @@ pub const METRICS: &[Metric] = &[
         "Transactions under way that read keys into the cache"),
     metric("fills", Counter, Pure, At("/cache/filled"),
         "Keys that this daemon has read into the cache"),
+    metric("commands_to_redis", Counter, Pure, Rows { at: "/commands/rows", labels: &[("command", "/command")], value: "/to_redis" },
+        "Commands that Redis executed for others than the daemon, since this daemon began, by names that ERB knows, and other; from INFO commandstats, so scripts' and those of clients that ERB does not see count, too"),
+    metric("commands_answered", Counter, Pure, Rows { at: "/commands/rows", labels: &[("command", "/command")], value: "/answered" },
+        "Commands that were answered without Redis, in the same time"),
+    metric("redis_cpu_saved", Counter, Seconds, Thousandths("/commands/cpu_saved_ms"),
+        "Processor time that answers saved Redis since this daemon began, an estimate; 0 until Redis was seen at work"),
     metric("aside_level", Gauge, Pure, At("/aside/level"),
         "0: all is looked up. 1: only a sample. 2: and what was written is not read again. 3: the cache is closed"),
     metric("aside_level_age", Gauge, Seconds, At("/aside/since_s"),
@@ -328,6 +334,14 @@ pub const LEFT_OUT: &[(&str, &str)] = &[
     ("/redis/commands", "does not change but with Redis"),
     ("/held/clients/*/held_ms", "belongs to an address"),
     ("/held/clients/*/all_keys", "belongs to an address"),
+    (
+        "/commands/since_s",
+        "since when the daemon counts: rates need no such time",
+    ),
+    (
+        "/commands/overhead_ns",
+        "what the estimate of saved time is made of",
+    ),
     (
         "/hit_ratio",
         "of all time: hits and misses give that of any time",

@@ -34,7 +34,7 @@ pub const FLOWS: &[Flow] = &[
     flow("splice_refused", "Packets that TCP, or their connection's state, does not let be answered at this moment",
         &["TC_MERGED", "ODD_IP_OPTIONS", "ODD_FRAGMENT", "ODD_FLAGS", "ODD_ECN", "ODD_OPTIONS", "ODD_URGENT", "LONG_PACKET",
           "SOCK_NONE", "SOCK_LISTEN", "SOCK_TIME_WAIT", "SOCK_CLOSING", "SOCK_COOKIE_ZERO", "SOCK_OTHER_COOKIE",
-          "REFUSE_NEW", "REFUSE_BYPASS", "REFUSE_CLOSING", "REFUSE_NO_EGRESS", "REFUSE_ORDER", "REFUSE_KERNEL_BEHIND",
+          "REFUSE_NEW", "REFUSE_BYPASS", "REFUSE_USER", "REFUSE_CLOSING", "REFUSE_NO_EGRESS", "REFUSE_ORDER", "REFUSE_KERNEL_BEHIND",
           "REFUSE_OWED", "REFUSE_UNANSWERED", "REFUSE_ACK", "REFUSE_PAWS", "REFUSE_WINDOW_CLIENT", "REFUSE_WINDOW_STALE",
           "REFUSE_WINDOW_SERVER", "REFUSE_MSS", "REFUSE_REPLAY_FULL", "REFUSE_HEARTBEAT", "REFUSE_RACE"]),
     flow("gate_refused", "Packets that are not answered as nobody is: gate or fence is closed, the lease is over, or serving is off",

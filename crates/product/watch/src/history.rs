@@ -14,7 +14,7 @@ use std::time::Duration;
 pub const EVERY: Duration = Duration::from_secs(10);
 /// Samples that are kept: an hour.
 pub const SAMPLES_MAX: usize = 360;
-/// Series that are kept. Only a new device adds some; what is beyond is left out.
+/// Series that are kept. A new device adds some, and a command that had not come before; what is beyond is left out.
 pub const SERIES_MAX: usize = 1024;
 
 /// Values at one time, in the order of the names.

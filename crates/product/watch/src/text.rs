@@ -61,6 +61,9 @@ fn number(encoder: &mut MetricEncoder, kind: Kind, number: Number) -> Result<(),
         (Kind::Counter, Number::Whole(count)) => {
             encoder.encode_counter::<NoLabelSet, u64, u64>(&count, None)
         }
+        (Kind::Counter, Number::Real(real)) => {
+            encoder.encode_counter::<NoLabelSet, f64, u64>(&real, None)
+        }
         (_, Number::Whole(count)) => encoder.encode_gauge(&count),
         (_, Number::Real(real)) => encoder.encode_gauge(&real),
     }

@@ -28,9 +28,10 @@ const SUBJECTS: [Subject; 3] = [
 ];
 
 /// Words of ours or of the machine's owner, never of a client.
-const LABELS: [&str; 22] = [
+const LABELS: [&str; 23] = [
     "address",
     "build",
+    "command",
     "condition",
     "cpu",
     "device",
@@ -179,6 +180,10 @@ fn values_are_those_of_the_status() {
         "erb_connections{state=\"fast\"} 3",
         "erb_cache_hits_total 15",
         "erb_aside_sample_hit_ratio 0.25",
+        "# TYPE erb_redis_cpu_saved_seconds counter",
+        "erb_redis_cpu_saved_seconds_total 0.005",
+        "erb_commands_to_redis_total{command=\"get\"} 3",
+        "erb_commands_answered_total{command=\"get\"} 2",
         "erb_aside_changes_total{to=\"2\"} 5",
         "erb_outcomes_total{outcome=\"FAST_GET\",kind=\"answered\"} 14",
         "# UNIT erb_lease_left_seconds seconds",

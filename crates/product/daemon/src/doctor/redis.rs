@@ -10,8 +10,9 @@ use erb_redis::{ClientLine, Listener, Whose};
 use super::{Findings, Patient, firewall};
 use crate::asked::{Asked, check_whose, whose_listeners};
 use crate::boost::ram_bytes;
+use crate::facts::{RedisFacts, read_redis};
 use crate::others::Other;
-use crate::preflight::{RedisFacts, check_listener, check_privileges, check_redis, read_redis};
+use crate::preflight::{check_listener, check_privileges, check_redis};
 use crate::sockets::connections;
 use crate::{Result, others};
 
@@ -38,6 +39,7 @@ pub(super) fn examine(findings: &mut Findings, patient: &Patient) -> Option<Vec<
         let open: Vec<IpAddr> = open.keys().map(|pair| pair.client.ip()).collect();
         examine_room(findings, table, &open);
         examine_state(findings, &facts, port);
+        examine_users(findings, &facts);
         examine_settings(findings, &facts.settings);
     }
     listeners
@@ -191,6 +193,22 @@ fn examine_state(findings: &mut Findings, facts: &RedisFacts, port: u16) {
     }
 }
 
+/// Which users' clients are never answered.
+fn examine_users(findings: &mut Findings, facts: &RedisFacts) {
+    if facts.state.no_full_user().is_some() {
+        return; // told already
+    }
+    for (user, count) in facts.state.limited_users(&facts.clients) {
+        findings.warn(
+            SUBJECT,
+            format!(
+                "connections of user {user}, which may not do everything: {count}. ERB answers none of them; \
+                 `ACL SETUSER NAME ~* &* +@all` gives a user all rights"
+            ),
+        );
+    }
+}
+
 fn examine_settings(findings: &mut Findings, settings: &BTreeMap<String, String>) {
     let of = |name: &str| settings.get(name).map_or("", String::as_str);
     if of("protected-mode") == "yes" && of("requirepass").is_empty() {
@@ -232,6 +250,7 @@ fn examine_settings(findings: &mut Findings, settings: &BTreeMap<String, String>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use erb_redis::{RedisState, parse_clients};
     use erb_report::Level;
 
     fn told(settings: &[(&str, &str)]) -> Vec<(Level, String)> {
@@ -272,6 +291,47 @@ mod tests {
             full.len() == 1 && full[0].starts_with("65 connections"),
             "{full:?}"
         );
+    }
+
+    #[test]
+    fn users_of_clients_that_are_never_answered_are_named_with_the_rule() {
+        let state = RedisState {
+            acl: vec![
+                "user default on nopass ~* &* +@all".to_owned(),
+                "user app on #1 ~app:* &* +@all".to_owned(),
+                "user erb on #1 ~* -@all +ping".to_owned(),
+            ],
+            user: Some("erb".to_owned()),
+            ..RedisState::default()
+        };
+        let line = |user: &str, rest: &str| {
+            format!("id=3 addr=10.0.0.2:1 laddr=10.0.0.1:6379 flags=N user={user} {rest}\n")
+        };
+        let list = [
+            line("app", ""),
+            line("app", ""),
+            line("default", ""),
+            line("erb", ""),
+            line("app", "flags=S"),
+            line("app", "laddr=/run/redis.sock:0"),
+        ];
+        let mut facts = RedisFacts {
+            state,
+            settings: BTreeMap::new(),
+            clients: parse_clients(&list.concat()),
+        };
+        let told = |facts: &RedisFacts| {
+            let mut findings = Findings::default();
+            examine_users(&mut findings, facts);
+            findings.told
+        };
+        let found = told(&facts);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0].level, Level::Warning);
+        let words = "connections of user app (~app:*), which may not do everything: 2.";
+        assert!(found[0].text.starts_with(words), "{found:?}");
+        facts.clients.retain(|client| client.user != "app");
+        assert!(told(&facts).is_empty());
     }
 
     #[test]

@@ -265,6 +265,11 @@ impl<L: Log> Drain<L> {
         self.refusal = Some(Refusal::again(self.refusal.take(), text, now_ns));
     }
 
+    /// Commands of the batch that was begun, as Redis counts them.
+    pub(crate) fn said(&self, count: impl FnMut(&'static str, u64)) {
+        self.batch.commands(count);
+    }
+
     /// Notes which LSN is the last one now; the clock was read before.
     fn look(&mut self, now_ns: u64) {
         let lsn = self.log.lsn();

@@ -64,6 +64,8 @@ pub(crate) struct Batch {
     pub(crate) order: Vec<u32>,
     /// The transaction's commands; of a script one for each key.
     pub(crate) elements: Vec<Element>,
+    /// Databases that a script selects, one after the other.
+    selects: u64,
 }
 
 impl Default for Batch {
@@ -72,6 +74,7 @@ impl Default for Batch {
             form: Form::Together,
             order: Vec::new(),
             elements: Vec::new(),
+            selects: 0,
         }
     }
 }
@@ -144,9 +147,12 @@ impl Batch {
         say.word(b"EVAL");
         say.word(SCRIPT);
         say.number(0);
+        let mut selected = None;
+        self.selects = 0;
         for (first, index) in self.order.iter().enumerate() {
             self.elements.push(Element { first, count: 1 });
             let record = cut.record(*index);
+            self.selects += u64::from(selected.replace(record.db) != Some(record.db));
             say.number(u64::from(record.db));
             say.word(cut.key(*index));
             say.word(cut.value(*index));
@@ -154,6 +160,23 @@ impl Batch {
                 0 => say.word(b""),
                 expiry_ms => say.number(expiry_ms),
             }
+        }
+    }
+
+    /// Its commands by name, as Redis counts them: those of a script, too.
+    pub(crate) fn commands(&self, mut count: impl FnMut(&'static str, u64)) {
+        let many = |is: &dyn Fn(&Element) -> bool| {
+            self.elements.iter().filter(|element| is(element)).count() as u64
+        };
+        count("set", many(&|element| element.count == 1));
+        count("mset", many(&|element| element.count > 1));
+        if self.form == Form::Script {
+            count("eval", 1);
+            count("select", self.selects);
+        } else {
+            count("multi", 1);
+            count("exec", 1);
+            count("select", many(&|element| element.count == 0));
         }
     }
 

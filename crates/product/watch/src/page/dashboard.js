@@ -18,7 +18,7 @@ const STATES = {
 // Tables of metrics, each with its sentence of the declaration.
 const TABLES = {
 	gate: ["erb_serving", "erb_gate_open", "erb_admitting", "erb_lease_left_seconds", "erb_fence_commands", "erb_connections_holding"],
-	feed: ["erb_redis_feed_up", "erb_redis_feeds_made_total", "erb_fills_on", "erb_fills_total", "erb_fills_waiting", "erb_fills_in_flight"],
+	feed: ["erb_redis_feed_up", "erb_redis_feeds_made_total", "erb_fills_on", "erb_fills_total", "erb_fills_waiting", "erb_fills_in_flight", "erb_redis_cpu_saved_seconds_total"],
 	aside: ["erb_aside_level", "erb_aside_sample_hit_ratio", "erb_aside_tries_total", "erb_cache_size_bytes", "erb_connections_size_bytes"],
 };
 const YES_OR_NO = new Set(["erb_serving", "erb_gate_open", "erb_admitting", "erb_redis_feed_up", "erb_fills_on"]);

@@ -103,7 +103,7 @@ export class Details {
 		write(byId("connections-note"), total > rows.length ? `The first ${rows.length} of ${count(total)}.` : `${count(total)} connections.`);
 		byId("each-connection").tBodies[0].replaceChildren(
 			...rows.map((it) =>
-				html("tr", {}, html("th", { scope: "row" }, html("a", { href: CONN + encodeURIComponent(it.client) }, it.client)), html("td", {}, it.state), ...cells([
+				html("tr", {}, html("th", { scope: "row" }, html("a", { href: CONN + encodeURIComponent(it.client) }, it.client)), html("td", {}, it.state, html("small", {}, it.why ?? "")), ...cells([
 					count(it.in_delta), count(it.requests), count(it.requests - it.replies),
 				]))),
 		);
@@ -119,6 +119,7 @@ export class Details {
 			? [
 					["Server", one.server],
 					["State", one.state],
+					...(one.why ? [["Why it is not answered", one.why]] : []),
 					["Request bytes answered without Redis, modulo 2^32", moved("in_delta")],
 					["Reply bytes sent without Redis, modulo 2^32", moved("out_delta")],
 					["Requests that went up to Redis", moved("requests")],

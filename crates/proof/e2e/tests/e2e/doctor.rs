@@ -213,3 +213,19 @@ fn without_privilege_the_doctor_says_what_is_missing_and_all_the_rest() {
     assert_found(&found, Level::Fine, "redis", "version 7.");
     assert_eq!(code, 3, "{found:#?}");
 }
+
+#[test]
+fn users_of_clients_that_are_never_answered_are_told() {
+    let lab = TestLab::up("doctorusers", &["--direct"]);
+    let redis = lab.address().to_string();
+    let words = ["--dev", "s0", "--redis", &redis];
+    let mut client = lab.client();
+    let few = "ACL SETUSER app on >secret ~app:* allchannels +@all";
+    expect(&mut client, few, "+OK\r\n");
+    let (_, found) = doctor(&lab, &words);
+    let is_told = |one: &Finding| one.text.contains("user app");
+    assert!(!found.iter().any(is_told), "it has no client: {found:#?}");
+    expect(&mut client, "AUTH app secret", "+OK\r\n");
+    let told = "of user app (~app:*), which may not do everything: 1.";
+    assert_told(&lab, &words, 0, Level::Warning, "redis", told);
+}

@@ -50,6 +50,7 @@ mod replace;
 mod replica;
 mod servers;
 mod service;
+mod slow;
 mod state;
 mod suite;
 mod through;

@@ -57,6 +57,7 @@ fn admit(scene: &Scene, row: abi::admit_row, act: abi::admit_act) -> bool {
         act: act as u8,
         done: 0,
         owed: 0,
+        slow: 0,
     };
     scene.bench.dp.admit_conn(&request).expect("erb_admit")
 }
@@ -168,6 +169,7 @@ fn a_list_brings_it_back_unless_it_has_moved_on() {
             act: abi::ADMIT_FAST as u8,
             done: 0,
             owed: 0,
+            slow: 0,
         };
         assert!(!scene.bench.dp.admit_conn(&request).expect("erb_admit"));
         request.rights = rights + 1;
@@ -236,6 +238,7 @@ fn admit_owed(scene: &Scene, row: abi::admit_row) -> bool {
         rights: scene.bench.dp.control().rights(),
         act: abi::ADMIT_TRIAL as u8,
         owed: 1,
+        slow: 0,
         ..Default::default()
     };
     scene.bench.dp.admit_conn(&request).expect("erb_admit")
@@ -330,4 +333,131 @@ fn an_older_listener_closes_nothing() {
             "no listener any more: {said:?}"
         );
     });
+}
+
+/// A list says that a connection stays out, for this reason.
+fn judge(scene: &Scene, row: abi::admit_row, why: abi::slow_why) {
+    let request = abi::admit_io {
+        row,
+        rights: scene.bench.dp.control().rights(),
+        act: abi::ADMIT_JUDGED as u8,
+        slow: why as u16,
+        ..Default::default()
+    };
+    assert!(scene.bench.dp.admit_conn(&request).expect("erb_admit"));
+}
+
+fn noted(scene: &Scene) -> u32 {
+    scene.entry().expect("tracked").h.slow.into()
+}
+
+#[test]
+fn a_user_that_may_not_do_everything_has_a_reason_of_its_own_until_it_may() {
+    fixture::with(|bench| {
+        let mut scene = connect(bench);
+        fast(&mut scene);
+        scene.request(STATEFUL);
+        scene.reply(OK);
+        scene.acknowledge();
+        assert_eq!(noted(&scene), abi::CMD_STATEFUL);
+        let row = candidate(&scene);
+        judge(&scene, row, abi::SLOW_USER);
+        assert_eq!(noted(&scene), abi::SLOW_USER);
+        let refused = counted(&mut scene, |scene| asks(scene, false));
+        assert_eq!(refused.get("REFUSE_USER"), Some(&1), "{refused:?}");
+        assert_eq!(refused.get("REFUSE_BYPASS"), None, "{refused:?}");
+        // A daemon that names no reason leaves what is noted.
+        scene.bench.dp.control().set_rights(2);
+        judge(&scene, candidate(&scene), 0);
+        assert_eq!(noted(&scene), abi::SLOW_USER);
+        scene.bench.dp.control().set_rights(3);
+        let row = candidate(&scene);
+        assert!(admit(&scene, row, abi::ADMIT_FAST));
+        assert_eq!(noted(&scene), abi::SLOW_NONE);
+        asks(&mut scene, true);
+    });
+}
+
+/// Commands that end answers, and what is noted of them.
+const ENDS: &[(&[u8], abi::slow_why)] = &[
+    (STATEFUL, abi::CMD_STATEFUL),
+    (b"*1\r\n$5\r\nMULTI\r\n", abi::CMD_MULTI),
+    (b"*2\r\n$5\r\nWATCH\r\n$1\r\nk\r\n", abi::CMD_WATCH),
+    (b"*2\r\n$6\r\nSELECT\r\n$1\r\n9\r\n", abi::CMD_SELECT),
+    (b"*2\r\n$4\r\nAUTH\r\n$1\r\np\r\n", abi::CMD_AUTH),
+    (
+        b"*5\r\n$5\r\nHELLO\r\n$1\r\n2\r\n$4\r\nAUTH\r\n$1\r\nu\r\n$1\r\np\r\n",
+        abi::CMD_HELLO,
+    ),
+    (b"*1\r\n$5\r\nRESET\r\n", abi::CMD_RESET),
+    (
+        b"*2\r\n$9\r\nSUBSCRIBE\r\n$1\r\nc\r\n",
+        abi::CMD_UNCOUNTABLE,
+    ),
+    (b"*1\r\n$7\r\nMONITOR\r\n", abi::CMD_MONITOR),
+    (
+        b"*3\r\n$6\r\nCLIENT\r\n$5\r\nREPLY\r\n$3\r\nOFF\r\n",
+        abi::CMD_SILENT,
+    ),
+    (
+        b"*3\r\n$6\r\nCLIENT\r\n$8\r\nTRACKING\r\n$2\r\non\r\n",
+        abi::CMD_BARRED,
+    ),
+    (b"CLIENT ID\r\n", abi::SLOW_INLINE),
+    (b"*1\r\nnonsense\r\n", abi::SLOW_UNREADABLE),
+];
+
+#[test]
+fn an_entry_notes_which_command_ended_its_answers() {
+    for (request, why) in ENDS {
+        fixture::with(|bench| {
+            let mut scene = connect(bench);
+            fast(&mut scene);
+            assert_eq!(noted(&scene), abi::SLOW_NONE);
+            scene.request(request);
+            let text = String::from_utf8_lossy(request);
+            assert_eq!(noted(&scene), *why, "{text:?}");
+            let state = scene.entry().expect("tracked").state;
+            assert_eq!(u32::from(state), abi::CONN_BYPASS, "{text:?}");
+        });
+    }
+}
+
+/// It goes up, and says nothing of its connection.
+const LPOP: &[u8] = b"*2\r\n$4\r\nLPOP\r\n$1\r\nl\r\n";
+
+#[test]
+fn an_entry_notes_which_reply_ended_its_answers_and_how_it_began() {
+    let noted_after = |steps: fn(&mut Scene)| {
+        fixture::with(move |bench| {
+            let mut scene = connect(bench);
+            steps(&mut scene);
+            noted(&scene)
+        })
+    };
+    let refused = noted_after(|scene| {
+        scene.request(PING);
+        scene.reply(b"-NOAUTH Authentication required.\r\n");
+    });
+    assert_eq!(refused, abi::SLOW_REFUSED);
+    let extra = noted_after(|scene| {
+        fast(scene);
+        scene.request(LPOP);
+        scene.reply(b"$-1\r\n$-1\r\n");
+    });
+    assert_eq!(extra, abi::SLOW_EXTRA);
+    let lost = noted_after(|scene| {
+        fast(scene);
+        scene.request(LPOP);
+        scene.reply(b"no reply of RESP\r\n");
+    });
+    assert_eq!(lost, abi::SLOW_REPLIES);
+    let door = noted_after(|scene| {
+        scene.bench.dp.control().set_open(abi::DOOR_UNKNOWN);
+        scene.request(PING);
+        scene.reply(b"+PONG\r\n");
+        scene.bench.dp.control().set_open(abi::DOOR_OPEN);
+    });
+    assert_eq!(door, abi::SLOW_DOOR);
+    assert_eq!(noted_after(older), abi::SLOW_OLDER);
 }

@@ -106,6 +106,19 @@ fn the_counters_are_those_that_are_declared() {
 }
 
 #[test]
+fn why_a_connection_is_not_answered_is_as_declared() {
+    let row = regex(r#"(?m)^SLOW(?:_COMMAND)?\(\w+, "(\w+)", "(.*)"\)$"#);
+    let text = source("bpf/redis/slow.def");
+    let mut table = String::from("| reason | what it says |\n| --- | --- |\n");
+    for found in row.captures_iter(&text) {
+        writeln!(table, "| `{}` | {} |", &found[1], &found[2]).expect("a string");
+    }
+    let declared = text.lines().filter(|line| line.starts_with("SLOW"));
+    assert_eq!(table.lines().count() - 2, declared.count());
+    same("docs/operating/status-and-trace.md", "slow", &table);
+}
+
+#[test]
 fn the_ways_that_are_timed_are_those_that_are_declared() {
     let row = regex(r#"(?m)^LATENCY\(\w+, "(.*)", "(.*)"\)$"#);
     let text = source("bpf/base/latency.def");
