@@ -193,9 +193,8 @@ impl Daemon {
             ..report::aside(core.aside(), core.reports(), monotonic_ns())
         };
         status.waiting = report::waiting(core.holding(), monotonic_ns());
-        if let Some(commands) = report::commands(&core.usage(), monotonic_ns()) {
-            status.commands = commands;
-        }
+        let used = report::commands(&core.usage(), monotonic_ns());
+        status.commands = used.unwrap_or(status.commands);
         status.writes = report::writes(core.writes());
         if let Some(journal) = &self.journal {
             status.writes.journal = journal.report();

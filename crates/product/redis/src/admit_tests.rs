@@ -77,7 +77,7 @@ fn what_only_a_command_can_end_is_not() {
         ("flags=N", "flags=r", "flags"),
         ("flags=N", "flags=Q", "flags"),
         ("flags=N", "flags=N capa=r", "barred"),
-        ("multi=-1", "multi=0", "multi"),
+        ("multi=-1", "multi=1", "multi"),
         (" multi=-1", "", "multi"),
         (" sub=0", " sub=1", "subscribed"),
         ("psub=0", "psub=1", "subscribed"),
@@ -96,6 +96,17 @@ fn what_only_a_command_can_end_is_not() {
             "{to}"
         );
     }
+}
+
+/// Valkey 8.1 shows a transaction without commands behind EXEC, DISCARD and RESET: the flag is what tells.
+#[test]
+fn a_transaction_that_has_ended_is_told_from_an_open_one_by_its_flag() {
+    let ended = LINE.replace("multi=-1", "multi=0");
+    assert_eq!(judged(&ended, &open()), judged(LINE, &open()));
+    let is_open = ended.replace("flags=N", "flags=x");
+    assert_eq!(why_never(judged(&is_open, &open())), Some("multi"));
+    let without = ended.replace("flags=N ", "");
+    assert_eq!(judged(&without, &open()), Verdict::Later);
 }
 
 #[test]

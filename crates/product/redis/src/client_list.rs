@@ -144,6 +144,11 @@ fn parse_line(line: &str) -> Option<ClientLine> {
             _ => {}
         }
     }
+    // Valkey 8.1 keeps the room of a transaction that has ended, and shows it as one without commands. Only the
+    // flag `x` tells that one is open (Redis and Valkey src/networking.c, catClientInfoString).
+    if client.multi == Some(0) && !client.flags.is_empty() && !client.flags.contains('x') {
+        client.multi = None;
+    }
     // ssub came with Redis 7.0, which is the oldest that is served.
     if subscriptions < 3 {
         client.subscriptions = u64::MAX;

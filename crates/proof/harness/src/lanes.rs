@@ -50,7 +50,7 @@ const LABS: &str = "e2e";
 const ALONE: &str = "^e2e::e2e::(bench|hostile|master|mixed|other_end|pipelines)::|who_changes_many\
                      |trace_that_is_killed|replacement_and_a_detach";
 /// Long ones, or such that take one turn after the other: first.
-const FIRST: &str = "^e2e::e2e::(suite|kills)::|^sim::sim::(judged|coverage)::";
+const FIRST: &str = "^e2e::e2e::(suite|kills|reports)::|^sim::sim::(judged|coverage)::";
 
 /// A lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]

@@ -10,6 +10,7 @@
 //! - [`crowd`]: very many connections at once, of several users and databases.
 //! - [`history`]: concurrent operations on shared keys must be linearizable.
 //! - [`mixed`]: reads and writes in turn on one connection, with times.
+//! - [`pair`]: the same connection to a target and to a plain Redis.
 //! - [`pipelines`]: batches a second beside a plain Redis over the same line.
 //! - [`shadow`]: every reply byte compared with a plain Redis.
 //! - [`unseen`]: how long changes that do not pass the target stay hidden behind it.
@@ -22,6 +23,7 @@ pub mod crowd;
 pub mod history;
 pub mod mixed;
 pub mod net;
+pub mod pair;
 pub mod pipelines;
 pub mod record;
 pub mod resp;

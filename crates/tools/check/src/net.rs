@@ -248,6 +248,38 @@ impl Conn {
         Ok(reply)
     }
 
+    /// What comes up to `mark` and with it, copied out.
+    ///
+    /// # Errors
+    /// [`Broken`] on EOF, reset or stall.
+    pub fn until(&mut self, mark: &[u8]) -> std::result::Result<Vec<u8>, Broken> {
+        loop {
+            let found = self.buffered().windows(mark.len()).position(|w| w == mark);
+            if let Some(at) = found {
+                let said = self.buffered()[..at + mark.len()].to_vec();
+                self.consume(said.len());
+                return Ok(said);
+            }
+            self.fill()?;
+        }
+    }
+
+    /// Buffers what comes until nothing has for `quiet`; whether the peer has closed.
+    pub fn gather(&mut self, quiet: Duration) -> bool {
+        let _ = self.stream.set_read_timeout(Some(quiet));
+        let mut chunk = [0; 4096];
+        let ended = loop {
+            match (&self.stream).read(&mut chunk) {
+                Ok(0) => break true,
+                Ok(n) => self.buf.extend_from_slice(&chunk[..n]),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => break e.kind() != ErrorKind::WouldBlock,
+            }
+        };
+        let _ = self.stream.set_read_timeout(Some(POLL.min(self.stall)));
+        ended
+    }
+
     /// Sends one command and returns its reply.
     ///
     /// # Errors

@@ -62,6 +62,8 @@ enum Check {
     Suite(erb_suite::SuiteArgs),
     /// Put hostile and silly clients beside honest ones, in labs of its own.
     Hostile(erb_hostile::HostileArgs),
+    /// Play what users of other servers and proxies reported, beside the same server alone, in labs of its own.
+    Reports(erb_reports::ReportsArgs),
 }
 
 fn main() -> ExitCode {
@@ -114,6 +116,7 @@ fn check(check: &Check, erb: &Erb) -> ExitCode {
         Check::Address(check) => erb_check::run(check),
         Check::Suite(args) => erb_suite::run(args, erb),
         Check::Hostile(args) => erb_hostile::run(args, erb),
+        Check::Reports(args) => erb_reports::run(args, erb),
     };
     done.unwrap_or_else(|error| {
         eprintln!("erb check: {error:#}");

@@ -19,23 +19,19 @@ mod stage;
 
 pub use forge::Forger;
 
-use std::fs::{self, File};
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use erb_lab::{Erb, Stop};
-use nix::fcntl::{Flock, FlockArg};
 
 use crate::attack::{Attack, Ground};
 use crate::honest::Honest;
 use crate::report::{Phase, Report, Row};
 use crate::stage::Stage;
 
-/// Held while the check runs, so that a lab of its name that nobody holds is a left-over.
-const LOCK_FILE: &str = "/run/erb/hostile.lock";
 /// Cached keys are read before the first phase for so long.
 const WARM_UP: Duration = Duration::from_secs(2);
 /// The fast path must be back so long after an attack has ended.
@@ -82,7 +78,7 @@ pub fn run(args: &HostileArgs, erb: &Erb) -> Result<ExitCode> {
         args.keep
     );
     let stop = Stop::watch()?;
-    let _lock = lock()?;
+    let _lock = erb_lab::only_one("hostile")?;
     let seed = args.seed.unwrap_or_else(|| fastrand::u64(..));
     let mut report = Report::new(seed, args.keep);
     for attack in Attack::chosen(&args.only) {
@@ -143,12 +139,4 @@ fn pause(length: Duration, stop: &Stop) -> Result<()> {
         left -= step;
     }
     Ok(())
-}
-
-fn lock() -> Result<Flock<File>> {
-    fs::create_dir_all("/run/erb").context("cannot make /run/erb")?;
-    let file = File::create(LOCK_FILE).with_context(|| format!("cannot make {LOCK_FILE}"))?;
-    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| {
-        anyhow!("this check runs on this machine already ({LOCK_FILE}: {errno}); wait for its end")
-    })
 }

@@ -18,6 +18,8 @@ use crate::state::LabState;
 const SERVING_WAIT: Duration = Duration::from_secs(10);
 /// What was being answered is done some milliseconds after the word, and a sweep or two behind it.
 const CLOSED_WAIT: Duration = Duration::from_secs(10);
+/// Longest wait until SETs are answered.
+const OPEN_WAIT: Duration = Duration::from_secs(20);
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -159,6 +161,16 @@ impl Boost {
     pub fn wait_until_serving(&self) -> Result<()> {
         self.wait_until(SERVING_WAIT, "ERB does not serve", |status| {
             status.serving && status.admitting
+        })
+    }
+
+    /// Waits until SETs are answered. Any client may have shut the gate.
+    ///
+    /// # Errors
+    /// If they are not, with what it says of itself.
+    pub fn wait_until_open(&self) -> Result<()> {
+        self.wait_until(OPEN_WAIT, "SETs are not answered", |status| {
+            status.writes.open
         })
     }
 

@@ -15,6 +15,7 @@ mod erb;
 pub mod fault;
 mod forward;
 mod lab;
+mod lock;
 pub mod netns;
 pub mod nginx;
 mod node;
@@ -35,12 +36,14 @@ pub use cli::{LabArgs, LabCommand, run};
 pub use control::LinkReport;
 pub use erb::{Boost, Erb, beside};
 pub use lab::{Lab, LabConfig, LabStatus};
+pub use lock::only_one;
 pub use process::Process;
 pub use redis::RedisArg;
 pub use servers::{ServerProgram, Serves};
 pub use settings::{LinkChange, LinkSettings};
 pub use state::{
-    End, EndState, Kind, LabName, LabState, MiddleState, Mode, NAME_DEFAULT, Phase, RUN_ROOT,
+    Answers, End, EndState, Kind, LabName, LabState, MiddleState, Mode, NAME_DEFAULT, Phase,
+    RUN_ROOT,
 };
 pub use stop::Stop;
 pub use teardown::{DownReport, down};

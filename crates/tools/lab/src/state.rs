@@ -117,6 +117,27 @@ impl End {
     }
 }
 
+/// Modes of a boost, for what always has one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Answers {
+    /// Reads; every write goes to Redis.
+    Read,
+    /// SETs too, on the server's loopback as well.
+    WriteBack,
+}
+
+impl Answers {
+    /// The mode of such a lab.
+    #[must_use]
+    pub const fn of_lab(self) -> Mode {
+        match self {
+            Self::Read => Mode::Read,
+            Self::WriteBack => Mode::WriteBack,
+        }
+    }
+}
+
 /// Whether the lab's Redis is boosted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -35,23 +35,18 @@ mod source;
 mod stage;
 mod witness;
 
-use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::{Args, ValueEnum};
-use erb_lab::{Erb, Mode, ServerProgram, Stop};
-use nix::fcntl::{Flock, FlockArg};
+use erb_lab::{Answers, Erb, ServerProgram, Stop};
 use serde::Serialize;
 
 use crate::compare::{Comparison, Server};
 use crate::report::{Report, UnitReport};
 use crate::source::Suite;
 use crate::stage::{Stage, UnitRun};
-
-/// Held while a suite runs, so that a lab of its name that nobody holds is a left-over.
-const LOCK_FILE: &str = "/run/erb/suite.lock";
 
 /// Files of `--fast`: what touches strings, expiry, connections and the protocol, and is done in
 /// seconds.
@@ -126,25 +121,6 @@ pub struct SuiteArgs {
     pub json: bool,
 }
 
-/// Modes of a boost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Answers {
-    /// Reads; every write goes to Redis.
-    Read,
-    /// SETs too, on the server's loopback as well.
-    WriteBack,
-}
-
-impl Answers {
-    const fn of_lab(self) -> Mode {
-        match self {
-            Self::Read => Mode::Read,
-            Self::WriteBack => Mode::WriteBack,
-        }
-    }
-}
-
 /// The suite's two ways with databases on an external server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -181,7 +157,7 @@ pub fn run(args: &SuiteArgs, erb: &Erb) -> Result<ExitCode> {
         args.share_min
     );
     let stop = Stop::watch()?;
-    let _lock = lock()?;
+    let _lock = erb_lab::only_one("suite")?;
     let suite = Suite::get(args)?;
     let units = units(args, &suite)?;
     let mut report = Report::new(&suite, args);
@@ -301,14 +277,6 @@ impl Play<'_> {
         }
         words
     }
-}
-
-fn lock() -> Result<Flock<File>> {
-    fs::create_dir_all("/run/erb").context("cannot make /run/erb")?;
-    let file = File::create(LOCK_FILE).with_context(|| format!("cannot make {LOCK_FILE}"))?;
-    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| {
-        anyhow!("another suite runs on this machine ({LOCK_FILE}: {errno}); wait for its end")
-    })
 }
 
 /// Standard output is the result's.

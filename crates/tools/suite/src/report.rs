@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use erb_lab::ServerProgram;
+use erb_lab::{Answers, ServerProgram};
 use serde::Serialize;
 
 use crate::compare::{Comparison, Pair, Seen, Server};
@@ -14,7 +14,7 @@ use crate::repeat::ReadTable;
 use crate::shares::ReadsReport;
 use crate::source::Suite;
 use crate::stage::{UnitRun, Work};
-use crate::{Answers, Databases, SuiteArgs};
+use crate::{Databases, SuiteArgs};
 
 /// Lines of the suite's own message that the text shows.
 const DETAIL_LINES: usize = 6;

@@ -11,20 +11,20 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
-use erb_lab::{Boost, End, Erb, Lab, LabConfig, LabName, Mode, Serves, Stop};
+use anyhow::{Context, Result};
+use erb_lab::{Answers, Boost, End, Erb, Lab, LabConfig, LabName, Mode, Serves, Stop};
 use erb_report::Status;
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
+use crate::SuiteArgs;
 use crate::bystander::Bystander;
 use crate::compare::Server;
 use crate::parse::{self, Outcomes};
 use crate::repeat::{ReadTable, Repeater};
 use crate::source::Suite;
 use crate::witness::{Asked, Witness};
-use crate::{Answers, SuiteArgs};
 
 /// Name of the lab.
 const LAB: &str = "suite";
@@ -41,8 +41,6 @@ const REDIS_SETTINGS: [&str; 4] = [
 const SILENCE_SECONDS: &str = "300";
 /// Time after which a file is ended: several times what the longest takes.
 const UNIT_LIMIT: Duration = Duration::from_secs(1800);
-/// Longest wait until SETs are answered.
-const OPEN_WAIT: Duration = Duration::from_secs(20);
 /// Counter of SETs that were answered in Redis's place.
 const SETS: &str = "ABSORBED";
 /// Pause between two looks.
@@ -117,7 +115,7 @@ impl<'a> Stage<'a> {
             let boost = stage.boost()?;
             boost.wait_until_serving()?;
             if args.mode == Answers::WriteBack {
-                wait_until_open(&boost)?;
+                boost.wait_until_open()?;
             }
         }
         if server == Server::Boosted && args.repeat_reads {
@@ -272,19 +270,6 @@ impl Work {
             }
         }
         self.broken.extend(other.broken.iter().cloned());
-    }
-}
-
-/// Waits until SETs are answered. A test may shut the gate, as any client may.
-fn wait_until_open(boost: &Boost) -> Result<()> {
-    let end = Instant::now() + OPEN_WAIT;
-    loop {
-        let writes = boost.status()?.writes;
-        if writes.open {
-            return Ok(());
-        }
-        ensure!(Instant::now() < end, "SETs are not answered: {writes:?}");
-        thread::sleep(PAUSE);
     }
 }
 

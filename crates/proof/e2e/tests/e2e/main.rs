@@ -48,6 +48,7 @@ mod prometheus;
 mod renamed;
 mod replace;
 mod replica;
+mod reports;
 mod servers;
 mod service;
 mod slow;

@@ -8,6 +8,7 @@ use anyhow::{Result, anyhow};
 
 use super::case::{Case, KEY, Mask, Split, Step, with_prefix};
 use crate::net::{Broken, Conn};
+use crate::pair::{Pair, Played, Trouble, without_hello_id, without_number};
 use crate::resp;
 
 /// Reads of every hot key around a step: a cache fills what was missed.
@@ -16,162 +17,11 @@ const WARM_READS: usize = 3;
 const PIECE_PAUSE: Duration = Duration::from_micros(300);
 /// At a case's end: how long unasked bytes are awaited.
 const END_WAIT: Duration = Duration::from_millis(5);
-/// Bytes shown of requests and replies.
-const SHOWN_BYTES: usize = 160;
-
-/// Why a case did not go through.
-pub(super) enum Trouble {
-    Differs(String),
-    Shadow(Broken),
-}
-
-pub(super) type Played<T> = std::result::Result<T, Trouble>;
-
-/// The same connection to both servers.
-pub(super) struct Pair {
-    pub(super) target: Conn,
-    pub(super) shadow: Conn,
-}
-
-impl Pair {
-    pub(super) fn connect(target: SocketAddr, shadow: SocketAddr, stall: Duration) -> Result<Self> {
-        Ok(Self {
-            target: Conn::connect(target, stall)?,
-            shadow: Conn::connect(shadow, stall)?,
-        })
+pub(super) fn masked(reply: &[u8], mask: Mask) -> Vec<u8> {
+    match mask {
+        Mask::Number => without_number(reply, 1),
+        Mask::HelloId => without_hello_id(reply),
     }
-
-    pub(super) fn send(&mut self, bytes: &[u8]) -> Played<()> {
-        self.shadow.send(bytes).map_err(Trouble::Shadow)?;
-        self.target
-            .send(bytes)
-            .map_err(|e| differs(bytes, &format!("sending to the target: {e}")))
-    }
-
-    /// Sends to both; whether it arrived is for what is read afterwards to show: a server that has
-    /// found an error may have closed.
-    pub(super) fn send_on(&mut self, bytes: &[u8]) {
-        let _ = self.shadow.send(bytes);
-        let _ = self.target.send(bytes);
-    }
-
-    /// One reply of the shadow and the same number of bytes of the target.
-    pub(super) fn compare(&mut self, request: &[u8]) -> Played<()> {
-        let want = self.shadow.reply().map_err(Trouble::Shadow)?;
-        while self.target.buffered().len() < want.len() {
-            if !want.starts_with(self.target.buffered()) {
-                break;
-            }
-            self.target.fill().map_err(|e| {
-                let had = resp::show(self.target.buffered(), SHOWN_BYTES);
-                let want = resp::show(&want, SHOWN_BYTES);
-                differs(
-                    request,
-                    &format!("target: {had:?}, then {e}; shadow: {want}"),
-                )
-            })?;
-        }
-        if !self.target.buffered().starts_with(&want) {
-            let got = resp::show(self.target.buffered(), SHOWN_BYTES);
-            let want = resp::show(&want, SHOWN_BYTES);
-            return Err(differs(request, &format!("target: {got}; shadow: {want}")));
-        }
-        self.target.consume(want.len());
-        Ok(())
-    }
-
-    pub(super) fn masked(&mut self, request: &[u8], mask: Mask) -> Played<()> {
-        let want = masked(&self.shadow.reply().map_err(Trouble::Shadow)?, mask);
-        let got = self
-            .target
-            .reply()
-            .map_err(|e| differs(request, &format!("target: {e}")))?;
-        let got = masked(&got, mask);
-        if got == want {
-            return Ok(());
-        }
-        let (got, want) = (resp::show(&got, 400), resp::show(&want, 400));
-        Err(differs(request, &format!("target: {got}; shadow: {want}")))
-    }
-
-    /// A command and its reply.
-    pub(super) fn call(&mut self, command: &[u8]) -> Played<()> {
-        self.send(command)?;
-        self.compare(command)
-    }
-
-    /// Neither side may have anything to say that nobody asked for.
-    pub(super) fn nothing_left(&mut self, wait: Duration) -> Played<()> {
-        let target = self.target.rest(wait);
-        let shadow = self.shadow.rest(Duration::ZERO);
-        if target == shadow {
-            return Ok(());
-        }
-        let (target, shadow) = (
-            resp::show(&target, SHOWN_BYTES),
-            resp::show(&shadow, SHOWN_BYTES),
-        );
-        let what = format!("at the end the target sent {target:?}, the shadow {shadow:?}");
-        Err(Trouble::Differs(what))
-    }
-
-    /// Both sides close, with nothing left to say.
-    pub(super) fn closed(&mut self) -> Played<()> {
-        let shadow = end_of(&mut self.shadow);
-        let target = end_of(&mut self.target);
-        if shadow != Some(Vec::new()) {
-            let shadow = shadow.map(|rest| resp::show(&rest, SHOWN_BYTES));
-            let what = format!("the shadow did not just close: {shadow:?}");
-            return Err(Trouble::Shadow(Broken::Garbage(what)));
-        }
-        match target {
-            Some(rest) if rest.is_empty() => Ok(()),
-            Some(rest) => {
-                let rest = resp::show(&rest, SHOWN_BYTES);
-                Err(Trouble::Differs(format!(
-                    "before its end the target sent {rest}"
-                )))
-            }
-            None => Err(Trouble::Differs(
-                "the shadow closes, the target does not".into(),
-            )),
-        }
-    }
-}
-
-pub(super) fn differs(request: &[u8], what: &str) -> Trouble {
-    Trouble::Differs(format!(
-        "after {}: {what}",
-        resp::show(request, SHOWN_BYTES)
-    ))
-}
-
-/// What is sent before the end; `None` if there is no end within the stall time. A reset counts
-/// as an end: Redis itself resets when it closes with bytes unread.
-fn end_of(conn: &mut Conn) -> Option<Vec<u8>> {
-    loop {
-        match conn.fill() {
-            Ok(()) => {}
-            Err(Broken::Eof | Broken::Reset(_)) => return Some(conn.buffered().to_vec()),
-            Err(_) => return None,
-        }
-    }
-}
-
-fn masked(reply: &[u8], mask: Mask) -> Vec<u8> {
-    const ID: &[u8] = b"$2\r\nid\r\n:";
-    let from = match mask {
-        Mask::Number => 1,
-        Mask::HelloId => match reply.windows(ID.len()).position(|w| w == ID) {
-            Some(at) => at + ID.len(),
-            None => return reply.to_vec(),
-        },
-    };
-    let digits = reply[from..]
-        .iter()
-        .take_while(|b| b.is_ascii_digit())
-        .count();
-    [&reply[..from], b"N", &reply[from + digits..]].concat()
 }
 
 /// Plays cases with one key prefix.
@@ -285,7 +135,7 @@ impl Player {
             Step::Masked(bytes, mask) => {
                 let bytes = with_prefix(bytes, &self.prefix);
                 self.main.send(&bytes)?;
-                self.main.masked(&bytes, *mask)
+                self.main.masked(&bytes, |reply| masked(reply, *mask))
             }
             Step::Receive(replies) => {
                 (0..*replies).try_for_each(|_| self.main.compare(b"(something else)"))

@@ -14,7 +14,8 @@ use anyhow::{Result, anyhow};
 
 use super::case::{Case, KEY, Mask, PREFIX_BYTES, Split, Step, with_prefix};
 use super::front::{self, executed};
-use super::runner::{Pair, Played, Trouble, monitored};
+use super::runner::{masked, monitored};
+use crate::pair::{Pair, Played, Trouble};
 use crate::resp;
 
 /// A fill takes about two round trips after the first miss.
@@ -491,7 +492,7 @@ impl<'a> Actor<'a> {
                 for expect in expect {
                     match expect {
                         Expect::Frames(n) => (0..*n).try_for_each(|_| self.main.compare(&bytes))?,
-                        Expect::Masked(mask) => self.main.masked(&bytes, *mask)?,
+                        Expect::Masked(mask) => self.main.masked(&bytes, |it| masked(it, *mask))?,
                     }
                 }
                 return Ok(!matches!(expect.last(), Some(Expect::Frames(0))));

@@ -217,7 +217,7 @@ impl Proxy {
 }
 
 /// The key, if the request is a GET.
-fn get_key(request: &[u8]) -> Option<Vec<u8>> {
+pub fn get_key(request: &[u8]) -> Option<Vec<u8>> {
     let head = b"*2\r\n$3\r\n";
     let rest = request.strip_prefix(head)?;
     if !rest[..3].eq_ignore_ascii_case(b"GET") {
