@@ -111,7 +111,7 @@ INLINE void found_half(struct work *w, const struct conn *conn)
 /* But for the modes, which begin with a packet, not with its late commands. */
 INLINE void found_nothing(struct scan_found *f)
 {
-	f->effects = f->due = f->done = f->never_held = f->repeats = 0;
+	f->effects = f->due = f->done = f->never_held = f->named = f->repeats = 0;
 	f->overflow = f->late = f->uncountable = f->gate = f->hidden = f->written = f->synced = 0;
 }
 
@@ -288,27 +288,23 @@ INLINE void up_take(const struct conn *conn, struct work *w, u32 trial, u32 shut
 	effects_take(hold_flags(conn, w), trial, hold_used(conn), shuts);
 }
 
-/* How many requests the packet has a part of, and whether one begins in it. */
-INLINE u32 up_touched(const struct work *w, enum up_how how)
+/* Number of the last request whose name the packet shows; 0: of none. */
+INLINE u32 up_named(const struct work *w, enum up_how how)
 {
-	return how == UP_WHOLE ? w->commands : w->h.found.done + (w->h.scan.state != RQ_IDLE);
+	return how == UP_WHOLE ? w->commands : w->h.found.named;
 }
 
-INLINE u32 up_begins(const struct work *w, enum up_how how)
-{
-	return up_touched(w, how) > (how == UP_SCAN && !w->h.begins);
-}
-
-/* Whether a request begins in the packet of which it cannot be known where its reply begins: R4. */
+/* Whether the packet shows the name of a request of which it cannot be known where its reply begins: R4. Nothing of a request
+ * counts before its name. */
 INLINE u32 up_follows_repeats(const struct conn *conn, const struct work *w, enum up_how how)
 {
 	u32 owed = (conn->requests ^ conn->replies) | (conn->egress_max ^ w->view.write_seq) |
 		   (w->p.ack ^ conn_sent_end(conn, &w->view));
 	u32 flag = any_bit(read_once(conn->h.kept) & CONN_K_REPEATS);
-	u32 last = how == UP_SCAN ? w->h.found.repeats : 0;
+	u32 first = how == UP_SCAN ? w->h.found.repeats : 0;
 
-	return (flag & up_begins(w, how) & any_bit(owed)) |
-	       (any_bit(last) & (last < up_touched(w, how)));
+	return (flag & any_bit(up_named(w, how)) & any_bit(owed)) |
+	       (any_bit(first) & (first < up_named(w, how)));
 }
 
 /* Lock held. */
@@ -316,7 +312,7 @@ INLINE void up_repeats_note(struct conn *conn, const struct work *w, enum up_how
 {
 	if (how == UP_LOST)
 		return;
-	if (up_begins(w, how))
+	if (up_named(w, how))
 		conn->h.kept &= ~CONN_K_REPEATS;
 	if (how == UP_SCAN && w->h.found.repeats)
 		conn->h.kept |= CONN_K_REPEATS;
@@ -375,7 +371,7 @@ INLINE void handler_up_scan(ctx_t *ctx, struct work *w, struct conn *conn, enum 
  * it is not known where they begin. */
 INLINE bool up_never_held(const struct work *w)
 {
-	u32 touched = up_touched(w, UP_SCAN);
+	u32 touched = w->h.found.done + (w->h.scan.state != RQ_IDLE);
 
 	if (w->h.kept & CONN_K_TRIAL)
 		return probe_by_rote();

@@ -34,7 +34,8 @@
 struct scan_found {
 	u32 done;	/* requests completed */
 	u32 never_held; /* commands named in the packet that are never held: order.h, Y6 */
-	u32 repeats; /* number of the last one whose reply may repeat its arguments: scan_reply.h, R4 */
+	u32 named;	/* number of the last one whose name the packet shows; 0: of none */
+	u32 repeats; /* number of the first one whose reply may repeat its arguments: scan_reply.h, R4 */
 	u32 effects;
 	u32 due;	/* the first so many effects are of whole commands: S3 */
 	u8 overflow;	/* more effects than fit */
@@ -115,8 +116,9 @@ INLINE void found_command(struct scan_found *f, struct scan_request *s, u32 clas
 
 	class &= CLASS_MASK;
 	f->never_held += order & ORDER_NEVER_HELD;
-	if (order & ORDER_REPEATS)
-		f->repeats = f->done + 1;
+	f->named = f->done + 1;
+	if ((order & ORDER_REPEATS) && !f->repeats)
+		f->repeats = f->named;
 	f->synced |= !!(order & ORDER_SYNCED) | (class == CMD_MONITOR);
 	if (class >= CMD_STATEFUL)
 		modes_command(&f->modes, s, class, f->done + 1);

@@ -357,7 +357,7 @@ mutations! {
         [("splice/splice.h", "w->out_window = sock_receive_window(v) >> v->fixed.rcv_wscale;", "w->out_window = sock_receive_window(v);")];
     "paws-ignored", "what PAWS refuses counts for nothing", "tcp-15-acceptance",
         [("splice/accept.h", "if (!p->ts_off || !v->fixed.tstamp_ok)\n\t\treturn true;", "if (!p->ts_off || v->fixed.tstamp_ok)\n\t\treturn true;")];
-    "ack-too-old-ignored", "what TCP takes for a blind guess counts for nothing", "tcp-15-acceptance",
+    "ack-too-old-ignored", "what TCP takes for a blind guess counts for nothing", "tcp-15-ack-too-old",
         [("splice/accept.h", "return (p->ack - conn->ack_max + v->max_window) >> 31 &", "return conn->ack_max == p->ack + 1 && v->max_window == 1 &&")];
     "client-window-ignored", "an answer fits the window that the client offers", "sharp-too-large",
         [("splice/splice.h", "if (unacked + w->reply_len > window)", "if (window == 1)"),
@@ -371,14 +371,14 @@ mutations! {
     "known-without-state", "a remembered socket is used only while it is established", "sharp-closing-server",
         [("net/sock.h", "return r->cookie == conn->cookie && sock_state(r->tp) == TCP_ESTABLISHED;", "return r->cookie == conn->cookie;")];
     "lines-counted", "what may be several lines ends the count where more is asked in its packet", "tcp-22-lines",
-        [("redis/requests.h", "(any_bit(last) & (last < up_touched(w, how)))", "(any_bit(last) & 0)")];
+        [("redis/requests.h", "(any_bit(first) & (first < up_named(w, how)))", "(any_bit(first) & 0)")];
     "lines-counted-later", "or later, while not all of it is with the client", "tcp-22-lines-later",
-        [("redis/requests.h", "(flag & up_begins(w, how) & any_bit(owed))", "(flag & owed & 0)")];
-    "lines-by-lane", "also by the express lane", "tcp-22-lines-later",
-        [("redis/usual_write.h", "(CONN_K_TRIAL | CONN_K_LISTENS | CONN_K_REPEATS)", "(CONN_K_TRIAL | CONN_K_LISTENS)")];
+        [("redis/requests.h", "(flag & any_bit(up_named(w, how)) & any_bit(owed))", "(flag & owed & 0)")];
+    "lines-of-the-last", "also where the last of them is such a one again", "tcp-22-lines",
+        [("redis/scan_request.h", "if ((order & ORDER_REPEATS) && !f->repeats)", "if (order & ORDER_REPEATS)")];
     "lines-unforeseen", "and what is asked then is held by proof", "tcp-22-lines",
         [("redis/requests.h", "w->h.found.uncountable |= up_follows_repeats(conn, w, how);", ""),
-         ("redis/requests.h", "(follows & !w->h.found.uncountable)", "0")];
+         ("redis/requests.h", "(follows & !w->h.found.uncountable)", "(follows & 0)")];
     "one-line-unbelieved", "unless its errors are one line", "tcp-22-one-line",
         [("redis/command.h", "if (read_once(c->one_line))", "if (0)")];
     "request-unproved", "payload that a request refuses and its child may take does not go up", "tcp-15-ack-before-the-first-byte",

@@ -124,6 +124,7 @@ cases! {
     "tcp-06-syn-flood", "T-6", "SYNs and blind third packets make no entries", Some(cases::lives::syn_flood), "";
     "tcp-07-third-packet-carries-data", "T-7", "a connection that begins in a request socket is known from its first byte", Some(cases::lives::first_payload_is_the_third_packet), "";
     "tcp-07-two-cpus", "T-7, T-8", "a handshake that ends on one CPU while another has its first payload", Some(cases::order::handshake_ends_on_two_cpus), "";
+    "tcp-15-ack-too-old", "T-15", "data that acknowledges less than was acknowledged by more than any window reaches nobody", Some(cases::order::ack_older_than_any_window), "ack-too-old-ignored";
     "tcp-15-ack-too-old-by-little", "T-15", "data that acknowledges less than the first byte of the replies reaches nobody, also where answers were inserted; with an old acknowledgement it does", Some(cases::order::ack_too_old_by_little), "ack-before-first-spliced";
     "tcp-15-ack-before-the-first-byte", "T-15", "payload that the kernel may refuse or take does not go up", Some(cases::order::payload_that_may_be_refused), "request-unproved";
     "tcp-15-ack-of-unsent", "T-15", "payload that acknowledges what Redis has written and TCP has not sent does not go up", Some(cases::order::ack_of_what_was_not_sent), "ack-of-unsent";

@@ -50,7 +50,9 @@ fn of_many_lines(line_ends: bool) -> (Scenario, Talk) {
         ..Setup::default()
     });
     s.cached(b"warm", b"v");
-    let mut talk = Talk::fast(&mut s);
+    let mut raw = s.raw();
+    raw.ts = Some((1_000_000, 0)); // the express lane takes nothing else
+    let mut talk = Talk::begin(&mut s, raw);
     assert_eq!(talk.ask(&mut s, &GET_WARM), WARM);
     (s, talk)
 }
@@ -75,6 +77,14 @@ pub(crate) fn lines_that_look_like_replies() {
     assert_eq!(talk.ask(&mut s, &GET_WARM), b"", "before BLPOP's reply");
     s.run(2 * SECOND);
     assert_eq!(talk.hear(&mut s), [POPPED, WARM].concat());
+    s.finish();
+
+    // Two such commands are no other than one.
+    let (mut s, mut talk) = of_many_lines(true);
+    let (asked, error) = error_of(2);
+    assert_eq!(talk.say(&mut s, &asked.repeat(2)), error.repeat(2));
+    let entry = s.entry_of(talk.raw.pair()).expect("an entry");
+    assert_eq!(u32::from(entry.state), abi::CONN_BYPASS, "{}", s.counters());
     s.finish();
 
     // Nor is a write taken for one that has run.

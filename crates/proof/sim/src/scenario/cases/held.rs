@@ -245,7 +245,7 @@ pub(crate) fn probes() {
         b"*1\r\n$4\r\nINFO\r\n",
     ];
     let others: [&[u8]; 3] = [
-        b"PING\r\nDBSIZE\r\n",
+        b"PING\r\nEXISTS k\r\n",
         b"*1\r\n$6\r\nDBSIZE\r\n",
         b"DBSIZE\r\n",
     ];

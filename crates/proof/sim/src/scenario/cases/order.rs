@@ -139,6 +139,29 @@ pub(crate) fn payload_that_may_be_refused() {
     });
 }
 
+/// More was acknowledged than the client has ever had room for.
+pub(crate) fn ack_older_than_any_window() {
+    let mut s = Scenario::new(Setup::default());
+    s.unseen(&[b"SET", b"long", &[b'x'; 4000]]);
+    let mut talk = Talk::fast(&mut s);
+    for _ in 0..30 {
+        assert_eq!(talk.ask(&mut s, &[b"GET", b"long"]).len(), 4009);
+        talk.ack(&mut s);
+    }
+    let before = s.entry_of(talk.raw.pair()).expect("an entry");
+    let set = request(&[b"SET", b"n", b"9"]);
+    let refused = s.stat(abi::STAT_REFUSE_ACK);
+    let forged = talk
+        .raw
+        .segment(talk.seq, talk.ack - 70_000, flags::ACK, &set);
+    talk.raw.post(&mut s, &forged);
+    s.run(MS);
+    let now = s.entry_of(talk.raw.pair()).expect("an entry");
+    assert_eq!(now.requests, before.requests, "counted, and never executed");
+    assert_eq!(s.stat(abi::STAT_REFUSE_ACK), refused + 1);
+    assert_eq!(s.read(b"n"), b"$-1\r\n");
+}
+
 /// Less than any window, and more than all that was acknowledged: the kernel drops such data (tcp_ack(), bytes_acked).
 pub(crate) fn ack_too_old_by_little() {
     for tier in [Tier::Native, Tier::Tc] {
