@@ -169,9 +169,7 @@ INLINE void modes_commit(struct conn *conn, const struct modes_found *m)
 		conn->h.auth_at = 0;
 	}
 	if (other || m->reset)
-		conn->h.resp = 0;
-	if (other && of_3 && !m->reset)
-		conn->h.resp = RESP_IF_MAP;
+		conn->h.resp = of_3 && !m->reset ? RESP_IF_MAP : 0;
 	if (m->auth_at)
 		conn->h.auth_at = conn->requests + m->auth_at;
 	if (m->stateful)

@@ -329,7 +329,7 @@ mutations! {
     "absent-for-any-version", "an absence is inserted only if nothing was written since it was asked for", "absent-fill-meets-write",
         [("control.bpf.c", "if (!set->marks && set->version == s->version) {", "if (!set->marks && (s->absent || set->version == s->version)) {")];
     "nil-of-resp2", "nil is in the version of the connection", "hash-other-version",
-        [("redis/modes.h", "\t\tconn->h.resp = 0;\n", "\t\tconn->h.resp = 2;\n")];
+        [("redis/modes.h", "of_3 && !m->reset ? RESP_IF_MAP : 0;", "2;")];
     "replay-acknowledges-more", "a replay acknowledges what the kernel has, not what was scanned", "tcp-10-replay-acknowledges",
         [("splice/resend.h", "w->out_ack = w->view.rcv_nxt + conn->in_delta;\n\t\tif (unacked", "w->out_ack = conn->next;\n\t\tif (unacked")];
     "replay-unpaced", "one replay per hole and round trip", "tcp-18-one-replay-per-hole",
@@ -412,7 +412,7 @@ mutations! {
     "epoch-uncompared", "an admission counts only if nothing was sent that changes the connection", "tcp-23-moved-on",
         [("redis/admit.h", "conn->h.modes_moved != io->row.modes_moved)", "!io->row.cookie)")];
     "resp-guessed", "the RESP version is proved by a map or by CLIENT LIST", "tcp-23-resp",
-        [("redis/modes.h", "if (other || m->reset)\n\t\tconn->h.resp = 0;", "if (other && m->hello != HELLO_ODD)\n\t\tconn->h.resp = m->hello;")];
+        [("redis/modes.h", "if (other || m->reset)\n\t\tconn->h.resp = of_3 && !m->reset ? RESP_IF_MAP : 0;", "if (other && m->hello != HELLO_ODD)\n\t\tconn->h.resp = m->hello;")];
     "watch-forgotten", "who watches keys is not admitted", "coh-37-watch",
         [("redis/modes.h", "m->kept |= CONN_K_WATCH | CONN_K_WATCHED;", "")];
     "trial-proof-of-all", "the proof of a trial releases the trial's share alone", "coh-37-behind-a-trial",

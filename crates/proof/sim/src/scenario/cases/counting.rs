@@ -79,9 +79,9 @@ pub(crate) fn lines_that_look_like_replies() {
     assert_eq!(talk.hear(&mut s), [POPPED, WARM].concat());
     s.finish();
 
-    // Two such commands are no other than one.
+    // Nor is it known where the reply to a second such command begins.
     let (mut s, mut talk) = of_many_lines(true);
-    let (asked, error) = error_of(2);
+    let (asked, error) = error_of(1);
     assert_eq!(talk.say(&mut s, &asked.repeat(2)), error.repeat(2));
     let entry = s.entry_of(talk.raw.pair()).expect("an entry");
     assert_eq!(u32::from(entry.state), abi::CONN_BYPASS, "{}", s.counters());
