@@ -28,8 +28,8 @@
 //!    write that fails by itself (`refusal.rs`).
 //! 6. A record that cannot be one ends all draining (`ring.rs`).
 //! 7. Nothing is said on a connection before it is known how many databases that Redis has: another process may
-//!    have fewer than the one that was there when a write was answered. A record of a database that Redis does
-//!    not have, and all after it, wait until a Redis has it (`cut.rs`, 5).
+//!    have fewer than the one that was there when a write was answered. A batch with a record of a
+//!    database that Redis does not have, and all after it, wait until a Redis has it (`cut.rs`, 5).
 //!
 //! It must speak on the feed's connection: Redis's report of a later change of a key comes behind the reply
 //! to the batch that wrote it, only if both take the same way.
